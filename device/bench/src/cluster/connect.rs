@@ -53,7 +53,7 @@ impl Needs {
 ///
 /// # Errors
 /// The simulation is over before that.
-pub(super) fn wait_for(hca: &mut Hca<HostBus>, sends: usize, receives: usize) -> Result<(), Error> {
+pub(super) fn wait_for(hca: &mut Hca<HostBus<'_>>, sends: usize, receives: usize) -> Result<(), Error> {
     if sends == 0 && receives == 0 {
         return Ok(());
     }
@@ -65,7 +65,7 @@ pub(super) fn wait_for(hca: &mut Hca<HostBus>, sends: usize, receives: usize) ->
 }
 
 /// Brings an adapter up, and waits for its port.
-pub(super) fn bring_up(bus: HostBus, plan: &Plan, me: usize) -> Result<Hca<HostBus>, Error> {
+pub(super) fn bring_up<'a>(bus: HostBus<'a>, plan: &Plan, me: usize) -> Result<Hca<HostBus<'a>>, Error> {
     let mut hca = Hca::open(bus, Config::default())?;
     if let Some(Address::Mac(mac)) = plan.addresses.get(me) {
         bring_up_ethernet(&mut hca, Mac(*mac))?;
@@ -86,7 +86,7 @@ pub(super) fn bring_up(bus: HostBus, plan: &Plan, me: usize) -> Result<Hca<HostB
 }
 
 /// Waits for an Ethernet port, and gives it its RoCE address.
-fn bring_up_ethernet(hca: &mut Hca<HostBus>, expected: Mac) -> Result<(), Error> {
+fn bring_up_ethernet(hca: &mut Hca<HostBus<'_>>, expected: Mac) -> Result<(), Error> {
     while !hca.vport_is_up()? {
         if hca.bus_mut().turns().is_over() {
             return Err(Error::new("its port does not come up"));
@@ -119,7 +119,7 @@ fn way(plan: &Plan, peer: usize) -> Result<(Path, u8), Error> {
 }
 
 /// Waits for the time at which all begin.
-pub(super) fn start(hca: &mut Hca<HostBus>, plan: &Plan) -> Result<(), Error> {
+pub(super) fn start(hca: &mut Hca<HostBus<'_>>, plan: &Plan) -> Result<(), Error> {
     let now = hca.bus_mut().turns().now();
     if now > plan.start {
         return Err(Error::new(format!(
@@ -133,8 +133,8 @@ pub(super) fn start(hca: &mut Hca<HostBus>, plan: &Plan) -> Result<(), Error> {
 }
 
 /// A host that is up.
-pub(super) struct Connected {
-    pub(super) hca: Hca<HostBus>,
+pub(super) struct Connected<'a> {
+    pub(super) hca: Hca<HostBus<'a>>,
     pub(super) sends: Cq<Piece>,
     pub(super) receives: Cq<Piece>,
     pub(super) memory: Piece,
@@ -147,12 +147,12 @@ pub(super) struct Connected {
     first: u32,
 }
 
-impl Connected {
+impl<'a> Connected<'a> {
     /// Brings a host up, and makes its objects.
     ///
     /// # Errors
     /// A command failed.
-    pub(super) fn open(bus: HostBus, plan: &Plan, me: usize, needs: Needs) -> Result<Self, Error> {
+    pub(super) fn open(bus: HostBus<'a>, plan: &Plan, me: usize, needs: Needs) -> Result<Self, Error> {
         let mut hca = bring_up(bus, plan, me)?;
         let pd = hca.alloc_pd()?;
         // First, so that it has the same address and key at all hosts.

@@ -35,7 +35,7 @@ pub(super) fn data(plan: &Plan) -> usize {
 struct Host<'a> {
     plan: &'a Plan,
     me: usize,
-    hca: Hca<HostBus>,
+    hca: Hca<HostBus<'a>>,
     sends: Cq<Piece>,
     receives: Cq<Piece>,
     memory: Piece,
@@ -52,7 +52,7 @@ struct Host<'a> {
 ///
 /// # Errors
 /// A command failed, or a byte is wrong.
-pub(super) fn run(bus: HostBus, plan: &Plan, me: usize, account: &mut Account) -> Result<(), Error> {
+pub(super) fn run(bus: HostBus<'_>, plan: &Plan, me: usize, account: &mut Account) -> Result<(), Error> {
     let mut host = Host::open(bus, plan, me)?;
     for slot in 0..RECEIVES {
         host.post_receive(slot)?;
@@ -62,7 +62,7 @@ pub(super) fn run(bus: HostBus, plan: &Plan, me: usize, account: &mut Account) -
 }
 
 impl<'a> Host<'a> {
-    fn open(bus: HostBus, plan: &'a Plan, me: usize) -> Result<Self, Error> {
+    fn open(bus: HostBus<'a>, plan: &'a Plan, me: usize) -> Result<Self, Error> {
         let mut hca = bring_up(bus, plan, me)?;
         let pd = hca.alloc_pd()?;
         let sends = hca.create_cq(CqConfig::new((INITIATORS * WINDOW) as u32))?;

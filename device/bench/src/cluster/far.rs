@@ -140,7 +140,7 @@ impl Host<'_> {
     }
 }
 
-/// Runs what the plan says. `ready` is called before there are threads; `progress` is told the time of the host that is least far.
+/// Runs what the plan says. `ready` is called before anything is sent; `progress` is told the time of the host that is least far.
 ///
 /// # Errors
 /// An adapter can't go on, or a host: a command failed, a byte was wrong, or not all was done in time.
@@ -152,16 +152,15 @@ pub fn run(
 ) -> Result<(Report, Box<dyn Remotes>), Error> {
     ready()?;
     let stage = Arc::new(Mutex::new(Shared(remotes)));
-    let report = std::thread::scope(|scope| {
-        let adapters: Arc<Mutex<dyn Adapters>> = stage.clone();
-        let players = Player::all(plan, &adapters, scope)?;
-        let (came, reached) = (Ps::ZERO, Ps::ZERO);
-        let host = |player| Host { player, turn: None, came, reached, over: false, done: false };
-        let mut hosts: Vec<_> = players.into_iter().map(host).collect();
-        let done = conduct(&stage, plan, &mut hosts, progress);
-        hosts.iter_mut().for_each(|host| host.player.dismiss());
-        done
-    })?;
+    let adapters: Arc<Mutex<dyn Adapters>> = stage.clone();
+    let players = Player::all(plan, &adapters)?;
+    let (came, reached) = (Ps::ZERO, Ps::ZERO);
+    let host = |player| Host { player, turn: None, came, reached, over: false, done: false };
+    let mut hosts: Vec<_> = players.into_iter().map(host).collect();
+    let done = conduct(&stage, plan, &mut hosts, progress);
+    hosts.iter_mut().for_each(|host| host.player.dismiss());
+    drop((hosts, adapters));
+    let report = done?;
     let shared = Arc::into_inner(stage).ok_or(Error::new("a program has not ended"))?;
     Ok((report, shared.into_inner().unwrap_or_else(PoisonError::into_inner).0))
 }

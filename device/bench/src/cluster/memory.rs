@@ -56,18 +56,18 @@ impl GuestMemory for Memory {
 }
 
 /// An adapter as its host sees it.
-pub(super) struct HostBus {
-    turns: Turns,
+pub(super) struct HostBus<'a> {
+    turns: Turns<'a>,
     hca: HcaId,
     memory: Arc<Memory>,
 }
 
-impl HostBus {
-    pub(super) fn new(turns: Turns, hca: HcaId, memory: Arc<Memory>) -> Self {
+impl<'a> HostBus<'a> {
+    pub(super) fn new(turns: Turns<'a>, hca: HcaId, memory: Arc<Memory>) -> Self {
         Self { turns, hca, memory }
     }
 
-    pub(super) fn turns(&mut self) -> &mut Turns {
+    pub(super) fn turns(&mut self) -> &mut Turns<'a> {
         &mut self.turns
     }
 
@@ -88,7 +88,7 @@ impl HostBus {
     }
 }
 
-impl Bus for HostBus {
+impl Bus for HostBus<'_> {
     type Dma = Piece;
 
     fn mmio_read32(&mut self, offset: u64) -> u32 {

@@ -2,8 +2,9 @@
 //!
 //! An [`Engine`] has a world, or a part of one whose other parts are in other processes, and lets its time pass. Each adapter
 //! in it gets a host: memory ([`memory`]), our driver, and a [`program`] that connects to its peers and sends what the
-//! [`Plan`] says, every byte checked where it arrives. Programs take turns ([`stage`]): time stands while one of them runs, and each
-//! looks at its queues at whole steps of time, so that what it does depends on what its adapter has done and on nothing else.
+//! [`Plan`] says, every byte checked where it arrives; all of them together may add vectors up, or read blocks of some. Programs take
+//! turns ([`stage`]): time stands while one of them runs, and each looks at its queues at whole steps of time, so that what it does
+//! depends on what its adapter has done and on nothing else.
 //!
 //! The adapters may also be somewhere else ([`far`]): each host then has a time of its own, which follows that of its adapter.
 //!

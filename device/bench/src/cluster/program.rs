@@ -65,7 +65,7 @@ fn offset_for(plan: &Plan, host: usize, peer: usize, message: usize, inward: boo
 struct Host<'a> {
     plan: &'a Plan,
     me: usize,
-    connected: Connected,
+    connected: Connected<'a>,
     out: Vec<usize>,
     inward: Vec<usize>,
 }
@@ -74,10 +74,7 @@ struct Host<'a> {
 ///
 /// # Errors
 /// A command failed, or a byte is wrong.
-pub(super) fn run(bus: HostBus, plan: &Plan, me: usize, account: &mut Account) -> Result<(), Error> {
-    let mut bus = bus;
-    // Programs begin when they are told to, and not when their threads do.
-    bus.turns().begin();
+pub(super) fn run(bus: HostBus<'_>, plan: &Plan, me: usize, account: &mut Account) -> Result<(), Error> {
     if plan.transport == Transport::Dc {
         return dynamic::run(bus, plan, me, account);
     }

@@ -156,7 +156,7 @@ struct Host<'a> {
     plan: &'a Plan,
     me: usize,
     pieces: Pieces,
-    connected: Connected,
+    connected: Connected<'a>,
     lanes: Vec<Lane>,
 }
 
@@ -164,7 +164,7 @@ struct Host<'a> {
 ///
 /// # Errors
 /// A command failed, or a sum is wrong.
-pub(super) fn run(bus: HostBus, plan: &Plan, me: usize, account: &mut Account) -> Result<(), Error> {
+pub(super) fn run(bus: HostBus<'_>, plan: &Plan, me: usize, account: &mut Account) -> Result<(), Error> {
     let mut connected = Connected::open(bus, plan, me, needs(plan, me))?;
     connected.connect(plan, me)?;
     let lane = |peer| {

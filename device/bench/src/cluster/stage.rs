@@ -1,9 +1,10 @@
-//! Turns: programs are threads of which one runs at a time, or none while time passes.
+//! Turns: programs are coroutines, of which one runs at a time, or none while time passes.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
 use hca_model::{GuestMemory, HcaId, Ps};
 
 use super::memory::{HostBus, Memory};
@@ -13,7 +14,7 @@ use super::watch::Watch;
 use super::{Adapters, Engine, program};
 use crate::Error;
 
-/// Stack of a program's thread, in bytes.
+/// Stack of a program, in bytes; what it does not touch is no memory.
 const STACK: usize = 512 << 10;
 
 /// What all share.
@@ -47,24 +48,20 @@ impl Adapters for Shared {
     }
 }
 
-/// What a program says when its turn ends.
-enum Said {
-    /// It waits until that time, or (`true`) until its adapter has written.
-    Waits(Ps, bool),
-    /// It is done.
-    Ended(Result<(), Error>, Account),
-}
+/// What a program says when its turn ends: it waits until that time, or (`true`) until its adapter has written.
+type Waits = (Ps, bool);
+/// A program: its turns are at times, or (`None`) all is over.
+type Program = Coroutine<Option<Ps>, Waits, (Result<(), Error>, Account)>;
 
 /// A program's side of its turns.
-pub(super) struct Turns {
+pub(super) struct Turns<'a> {
     adapters: Arc<Mutex<dyn Adapters>>,
     now: Ps,
-    go: Receiver<Ps>,
-    said: Sender<Said>,
+    yielder: &'a Yielder<Option<Ps>, Waits>,
     over: bool,
 }
 
-impl Turns {
+impl Turns<'_> {
     /// The time of its turn.
     pub(super) fn now(&self) -> Ps {
         self.now
@@ -79,21 +76,12 @@ impl Turns {
         act(&mut *lock(&self.adapters), self.now)
     }
 
-    /// Waits for the first turn.
-    pub(super) fn begin(&mut self) {
-        match self.go.recv() {
-            Ok(now) => self.now = now,
-            Err(_) => self.over = true,
-        }
-    }
-
     /// Ends the turn; returns at the next one.
     pub(super) fn wait(&mut self, until: Ps, news: bool) {
         if self.over {
             return;
         }
-        let next = self.said.send(Said::Waits(until, news)).ok().and_then(|()| self.go.recv().ok());
-        match next {
+        match self.yielder.suspend((until, news)) {
             Some(now) => self.now = now,
             None => self.over = true,
         }
@@ -104,46 +92,42 @@ impl Turns {
 pub(super) struct Player<'a> {
     pub(super) member: &'a Member,
     memory: Arc<Memory>,
-    go: Option<Sender<Ps>>,
-    said: Receiver<Said>,
+    program: Program,
     until: Ps,
     news: bool,
     pub(super) ended: Option<Account>,
 }
 
 impl<'a> Player<'a> {
-    /// The programs of all members, each on a thread that waits for its first turn, and their memory at their adapters.
-    pub(super) fn all<'s>(
-        plan: &'a Plan,
-        adapters: &Arc<Mutex<dyn Adapters>>,
-        scope: &'s std::thread::Scope<'s, '_>,
-    ) -> Result<Vec<Self>, Error>
-    where
-        'a: 's,
-    {
+    /// The programs of all members, each of which has not had its first turn, and their memory at their adapters.
+    pub(super) fn all(plan: &'a Plan, adapters: &Arc<Mutex<dyn Adapters>>) -> Result<Vec<Self>, Error> {
+        let shared = Arc::new(plan.clone());
         let start = |member: &'a Member| {
             let memory = Arc::new(Memory::new(program::memory(plan, member.number)));
             lock(adapters).attach(member.hca, memory.clone());
-            let ((go, going), (says, said)) = (channel(), channel());
-            let adapters = Arc::clone(adapters);
-            let turns = Turns { adapters, now: Ps::ZERO, go: going, said: says.clone(), over: false };
-            let bus = HostBus::new(turns, member.hca, Arc::clone(&memory));
-            let play = move || {
+            let stack =
+                DefaultStack::new(STACK).map_err(|why| Error::new(why.to_string()).at(&member.name))?;
+            let (adapters, its_memory, plan) =
+                (Arc::clone(adapters), Arc::clone(&memory), Arc::clone(&shared));
+            let (hca, number) = (member.hca, member.number);
+            let play = move |yielder: &Yielder<_, _>, first: Option<Ps>| {
+                let turns =
+                    Turns { adapters, now: first.unwrap_or_default(), yielder, over: first.is_none() };
                 let mut account = Account::new();
-                let result = program::run(bus, plan, member.number, &mut account);
-                let _ = says.send(Said::Ended(result, account));
+                let result = program::run(HostBus::new(turns, hca, its_memory), &plan, number, &mut account);
+                (result, account)
             };
-            let thread = std::thread::Builder::new().name(member.name.clone()).stack_size(STACK);
-            thread.spawn_scoped(scope, play).map_err(|why| Error::new(why.to_string()).at(&member.name))?;
-            let (go, until) = (Some(go), Ps::ZERO);
-            Ok(Player { member, memory, go, said, until, news: false, ended: None })
+            let program = Coroutine::with_stack(stack, play);
+            Ok(Player { member, memory, program, until: Ps::ZERO, news: false, ended: None })
         };
         plan.members.iter().map(start).collect()
     }
 
-    /// Whoever waits still is told that all is over.
+    /// If it waits still it is told that all is over, and ends.
     pub(super) fn dismiss(&mut self) {
-        self.go = None;
+        while self.program.started() && !self.program.done() {
+            self.program.resume(None);
+        }
     }
 
     /// When it has its next turn, if its adapter writes nothing more before; the one before was at `now`. `None`: it is done.
@@ -174,14 +158,10 @@ impl<'a> Player<'a> {
     /// Its turn.
     pub(super) fn play(&mut self, now: Ps) -> Result<(), Error> {
         self.memory.news.store(false, Ordering::Relaxed);
-        let name = &self.member.name;
-        let gone = || Error::new("its program has panicked").at(name);
-        let go = self.go.as_ref().ok_or_else(gone)?;
-        go.send(now).map_err(|_| gone())?;
-        match self.said.recv().map_err(|_| gone())? {
-            Said::Waits(until, news) => (self.until, self.news) = (until, news),
-            Said::Ended(result, account) => {
-                result.map_err(|why| why.at(name))?;
+        match self.program.resume(Some(now)) {
+            CoroutineResult::Yield((until, news)) => (self.until, self.news) = (until, news),
+            CoroutineResult::Return((result, account)) => {
+                result.map_err(|why| why.at(&self.member.name))?;
                 self.ended = Some(account);
             }
         }
@@ -189,7 +169,7 @@ impl<'a> Player<'a> {
     }
 }
 
-/// Runs what the plan says. `ready` is called when all that has to be opened is, and before there are threads; `progress` is told the time
+/// Runs what the plan says. `ready` is called when all that has to be opened is; `progress` is told the time
 /// after each step.
 ///
 /// # Errors
@@ -203,17 +183,16 @@ pub fn run(
     let stage: Stage = Arc::new(Mutex::new(Shared(engine)));
     let mut watch = Watch::begin(plan, lock(&stage).0.world())?;
     ready()?;
-    let report = std::thread::scope(|scope| {
-        let adapters: Arc<Mutex<dyn Adapters>> = stage.clone();
-        let mut players = Player::all(plan, &adapters, scope)?;
-        let done = conduct(&stage, plan, &mut players, &mut watch, progress);
-        if done.is_err() {
-            // Files show how it came to that.
-            watch.close(lock(&stage).0.world())?;
-        }
-        players.iter_mut().for_each(Player::dismiss);
-        done
-    })?;
+    let adapters: Arc<Mutex<dyn Adapters>> = stage.clone();
+    let mut players = Player::all(plan, &adapters)?;
+    let done = conduct(&stage, plan, &mut players, &mut watch, progress);
+    if done.is_err() {
+        // Files show how it came to that.
+        watch.close(lock(&stage).0.world())?;
+    }
+    players.iter_mut().for_each(Player::dismiss);
+    drop((players, adapters));
+    let report = done?;
     let shared = Arc::into_inner(stage).ok_or(Error::new("a program has not ended"))?;
     Ok((report, shared.into_inner().unwrap_or_else(PoisonError::into_inner).0))
 }

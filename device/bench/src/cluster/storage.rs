@@ -94,7 +94,7 @@ pub(super) fn needs(plan: &Plan, me: usize) -> Needs {
 ///
 /// # Errors
 /// A command failed, or a byte is wrong.
-pub(super) fn run(bus: HostBus, plan: &Plan, me: usize, account: &mut Account) -> Result<(), Error> {
+pub(super) fn run(bus: HostBus<'_>, plan: &Plan, me: usize, account: &mut Account) -> Result<(), Error> {
     let mut connected = Connected::open(bus, plan, me, needs(plan, me))?;
     connected.connect(plan, me)?;
     let (layout, peers) = (Layout::of(plan, me), plan.peers(me));
@@ -119,7 +119,7 @@ fn lane(peers: &[usize], peer: usize) -> Result<usize, Error> {
 
 struct Target<'a> {
     plan: &'a Plan,
-    connected: Connected,
+    connected: Connected<'a>,
     layout: Layout,
     peers: Vec<usize>,
 }
@@ -203,7 +203,7 @@ struct Slot {
 struct Client<'a> {
     plan: &'a Plan,
     me: usize,
-    connected: Connected,
+    connected: Connected<'a>,
     layout: Layout,
     /// Targets.
     peers: Vec<usize>,
