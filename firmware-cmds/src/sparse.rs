@@ -10,46 +10,70 @@ struct Chunk<T> {
     places: [Option<Box<T>>; CHUNK],
 }
 
-/// An array by number. Chunks of places come with the first object in them and go with the last, so that memory
-/// follows the objects that are there, not the highest number that ever was.
+/// Chunks of a group.
+const GROUP: usize = 64;
+
+/// Neighbouring chunks. Most arrays have no more than one group.
+#[derive(Debug)]
+struct Group<T> {
+    /// Bit i: chunk i is there.
+    taken: u64,
+    chunks: [Option<Box<Chunk<T>>>; GROUP],
+}
+
+/// An array by number. Chunks of places, and groups of chunks, come with the first object in them and go with the last, so that
+/// memory follows the objects that are there, not the highest number that ever was: a number costs four bytes for each thousand
+/// below it.
 #[derive(Debug)]
 pub struct Sparse<T> {
-    chunks: Vec<Option<Box<Chunk<T>>>>,
+    groups: Vec<Option<Box<Group<T>>>>,
 }
 
 impl<T> Default for Sparse<T> {
     fn default() -> Self {
-        Self { chunks: Vec::new() }
+        Self { groups: Vec::new() }
     }
 }
 
-fn split(index: u32) -> (usize, usize) {
-    (index as usize / CHUNK, index as usize % CHUNK)
+/// Group, chunk of it, place of that.
+fn split(index: u32) -> (usize, usize, usize) {
+    let index = index as usize;
+    (index / CHUNK / GROUP, index / CHUNK % GROUP, index % CHUNK)
 }
 
 impl<T> Sparse<T> {
+    fn chunk(&self, group: usize, chunk: usize) -> Option<&Chunk<T>> {
+        self.groups.get(group)?.as_ref()?.chunks.get(chunk)?.as_deref()
+    }
+
     /// The object at `index`.
     #[inline]
     pub fn get(&self, index: u32) -> Option<&T> {
-        let (chunk, place) = split(index);
-        self.chunks.get(chunk)?.as_ref()?.places.get(place)?.as_deref()
+        let (group, chunk, place) = split(index);
+        self.chunk(group, chunk)?.places.get(place)?.as_deref()
     }
 
     /// The object at `index`, to change.
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
-        let (chunk, place) = split(index);
-        self.chunks.get_mut(chunk)?.as_mut()?.places.get_mut(place)?.as_deref_mut()
+        let (group, chunk, place) = split(index);
+        let chunk = self.groups.get_mut(group)?.as_mut()?.chunks.get_mut(chunk)?.as_mut()?;
+        chunk.places.get_mut(place)?.as_deref_mut()
     }
 
     /// Stores `value` at `index`; what was there before is dropped. Callers bound the index.
     pub fn insert(&mut self, index: u32, value: T) {
-        let (chunk, place) = split(index);
-        if chunk >= self.chunks.len() {
-            self.chunks.resize_with(chunk + 1, || None);
+        let (group, number, place) = split(index);
+        if group >= self.groups.len() {
+            self.groups.resize_with(group + 1, || None);
         }
-        let Some(slot) = self.chunks.get_mut(chunk) else { return };
-        let chunk = slot.get_or_insert_with(|| Box::new(Chunk { taken: 0, places: [const { None }; CHUNK] }));
+        let Some(group) = self.groups.get_mut(group) else { return };
+        let group =
+            group.get_or_insert_with(|| Box::new(Group { taken: 0, chunks: [const { None }; GROUP] }));
+        let Some(chunk) = group.chunks.get_mut(number) else { return };
+        let chunk =
+            chunk.get_or_insert_with(|| Box::new(Chunk { taken: 0, places: [const { None }; CHUNK] }));
+        group.taken |= 1 << number;
         if let Some(p) = chunk.places.get_mut(place) {
             *p = Some(Box::new(value));
             chunk.taken |= 1 << place;
@@ -58,23 +82,29 @@ impl<T> Sparse<T> {
 
     /// Takes the object at `index` out.
     pub fn remove(&mut self, index: u32) -> Option<T> {
-        let (number, place) = split(index);
-        let slot = self.chunks.get_mut(number)?;
-        let chunk = slot.as_mut()?;
+        let (at, number, place) = split(index);
+        let slot = self.groups.get_mut(at)?;
+        let group = slot.as_mut()?;
+        let kept = group.chunks.get_mut(number)?;
+        let chunk = kept.as_mut()?;
         let value = chunk.places.get_mut(place)?.take()?;
         chunk.taken &= !(1 << place);
         if chunk.taken == 0 {
-            *slot = None;
-            self.trim();
+            *kept = None;
+            group.taken &= !(1 << number);
+            if group.taken == 0 {
+                *slot = None;
+                self.trim();
+            }
         }
         Some(*value)
     }
 
-    /// Forgets chunks at the end that are empty.
+    /// Forgets groups at the end that are empty.
     fn trim(&mut self) {
-        while self.chunks.pop_if(|c| c.is_none()).is_some() {}
-        if self.chunks.capacity() > 4 * self.chunks.len().max(CHUNK) {
-            self.chunks.shrink_to(2 * self.chunks.len());
+        while self.groups.pop_if(|group| group.is_none()).is_some() {}
+        if self.groups.capacity() > 4 * self.groups.len().max(GROUP) {
+            self.groups.shrink_to(2 * self.groups.len());
         }
     }
 
@@ -82,8 +112,8 @@ impl<T> Sparse<T> {
     pub(crate) fn vacant(&self, from: u32, to: u32) -> Option<u32> {
         let mut index = from;
         while index < to {
-            let (chunk, place) = split(index);
-            let taken = self.chunks.get(chunk).and_then(Option::as_ref).map_or(0, |c| c.taken);
+            let (group, chunk, place) = split(index);
+            let taken = self.chunk(group, chunk).map_or(0, |c| c.taken);
             let free = !taken >> place;
             if free != 0 {
                 let found = index + free.trailing_zeros();
@@ -96,25 +126,27 @@ impl<T> Sparse<T> {
 
     /// All objects with their indices, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.chunks.iter().enumerate().filter_map(|(n, c)| Some((n, c.as_ref()?))).flat_map(|(n, chunk)| {
-            let places = chunk.places.iter().enumerate();
-            places.filter_map(move |(p, t)| Some(((n * CHUNK + p) as u32, t.as_deref()?)))
+        let groups = self.groups.iter().enumerate().filter_map(|(n, group)| Some((n, group.as_ref()?)));
+        let chunks = groups.flat_map(|(n, group)| (n * GROUP..).zip(&group.chunks));
+        chunks.filter_map(|(n, chunk)| Some((n, chunk.as_ref()?))).flat_map(|(n, chunk)| {
+            let places = (n * CHUNK..).zip(&chunk.places);
+            places.filter_map(|(index, t)| Some((index as u32, t.as_deref()?)))
         })
     }
 
     /// All objects with their indices, in order, to change.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        self.chunks.iter_mut().enumerate().filter_map(|(n, c)| Some((n, c.as_mut()?))).flat_map(
-            |(n, chunk)| {
-                let places = chunk.places.iter_mut().enumerate();
-                places.filter_map(move |(p, t)| Some(((n * CHUNK + p) as u32, t.as_deref_mut()?)))
-            },
-        )
+        let groups = self.groups.iter_mut().enumerate().filter_map(|(n, group)| Some((n, group.as_mut()?)));
+        let chunks = groups.flat_map(|(n, group)| (n * GROUP..).zip(&mut group.chunks));
+        chunks.filter_map(|(n, chunk)| Some((n, chunk.as_mut()?))).flat_map(|(n, chunk)| {
+            let places = (n * CHUNK..).zip(&mut chunk.places);
+            places.filter_map(|(index, t)| Some((index as u32, t.as_deref_mut()?)))
+        })
     }
 
     /// Drops every object.
     pub fn clear(&mut self) {
-        self.chunks = Vec::new();
+        self.groups = Vec::new();
     }
 }
 
@@ -132,10 +164,23 @@ mod tests {
         for i in 5..100_000 {
             assert_eq!(s.remove(i), Some(i));
         }
-        assert_eq!((s.chunks.len(), s.remove(7), s.get(4)), (1, None, Some(&4)));
-        assert!(s.chunks.capacity() < 1000);
+        assert_eq!((s.groups.len(), s.remove(7), s.get(4)), (1, None, Some(&4)));
+        assert!(s.groups.capacity() < 1000);
+        assert_eq!(s.groups[0].as_ref().unwrap().taken, 1);
         s.iter_mut().for_each(|(_, t)| *t += 1);
         assert_eq!(s.iter().map(|(i, t)| t - i).collect::<Vec<_>>(), [1; 5]);
+    }
+
+    /// A number far from all others takes a group and a chunk, and the way to it.
+    #[test]
+    fn a_high_number_costs_little() {
+        let mut s = Sparse::default();
+        s.insert(1 << 20, 1);
+        s.insert(3, 2);
+        assert_eq!(s.groups.len() * size_of::<usize>(), 4104);
+        assert_eq!(s.groups.iter().flatten().count(), 2);
+        assert_eq!(s.iter().collect::<Vec<_>>(), [(3, &2), (1 << 20, &1)]);
+        assert_eq!((s.remove(1 << 20), s.groups.len()), (Some(1), 1));
     }
 
     #[test]
