@@ -68,6 +68,7 @@ impl Source<'_> {
         raw: Vec<Spanned<RawLink>>,
         nodes: &Nodes,
     ) -> Checked<Vec<(Range<usize>, Link)>> {
+        // With where in the text that is: lines are counted for messages only.
         let mut used: BTreeMap<End, usize> = BTreeMap::new();
         let mut wanted = Vec::new();
         for link in &raw {
@@ -83,8 +84,8 @@ impl Source<'_> {
                     Node::Outside { outside } => End::Outside { outside },
                     Node::Nic { host, nic } => End::Nic { host, nic },
                 };
-                let line = self.line(end.at.start);
-                if let Some(other) = used.insert(taken.clone(), line) {
+                if let Some(other) = used.insert(taken.clone(), end.at.start) {
+                    let other = self.line(other);
                     let what = match taken {
                         End::Hca { host, hca, port } => format!("port {port} of {host}/{hca}"),
                         End::Switch { switch, port } => format!("port {port} of switch {switch}"),
@@ -119,7 +120,7 @@ impl Source<'_> {
         let text = end.get_ref().as_str();
         let refuse = |reason: String| self.error(end.span(), "link.between", reason);
         let (name, rest) = text.split_once('/').map_or((text, None), |(name, rest)| (name, Some(rest)));
-        let node = if let Some(host) = nodes.hosts.iter().find(|h| h.name == name) {
+        let node = if let Some(host) = nodes.host(name) {
             let nic = |rest: &&str| host.nics.iter().any(|nic| nic.name == **rest);
             if let Some(nic) = rest.filter(nic) {
                 let node = Node::Nic { host: name.into(), nic: nic.into() };
@@ -149,7 +150,7 @@ impl Source<'_> {
                 return Err(refuse(reason));
             };
             Node::Hca { host: name.into(), hca: hca.into(), port }
-        } else if let Some(switch) = nodes.switches.iter().find(|s| s.name == name) {
+        } else if let Some(switch) = nodes.switch(name) {
             let port = match rest {
                 None => None,
                 Some(rest) => {
@@ -200,7 +201,7 @@ impl Source<'_> {
         if let Some(port) = port {
             return Ok(End::Switch { switch, port });
         }
-        let ports = nodes.switches.iter().find(|s| s.name == switch).map_or(0, |s| s.ports);
+        let ports = nodes.switch(&switch).map_or(0, |s| s.ports);
         let free = (1..=ports)
             .map(|port| End::Switch { switch: switch.clone(), port })
             .find(|end| !used.contains_key(end));
@@ -208,7 +209,7 @@ impl Source<'_> {
             let reason = format!("all {ports} ports of switch {switch} are linked already");
             return Err(self.error(wanted.at, "link.between", reason));
         };
-        used.insert(free.clone(), self.line(wanted.at.start));
+        used.insert(free.clone(), wanted.at.start);
         Ok(free)
     }
 

@@ -53,6 +53,8 @@ pub(super) struct Nodes {
     pub(super) outsides: Vec<Outside>,
     /// Names of hosts, switches and outsides, with which of them they are.
     pub(super) names: BTreeMap<String, &'static str>,
+    /// The place of each host among hosts, and of each switch among switches.
+    places: BTreeMap<String, usize>,
     /// Where each of them begins, in the order of the file.
     pub(super) lines: Vec<(String, Range<usize>)>,
     guids: BTreeMap<u64, String>,
@@ -60,6 +62,18 @@ pub(super) struct Nodes {
     pub(super) sockets: BTreeMap<String, String>,
     /// Sockets of SimBricks.
     pub(super) simbricks: joint::Sockets,
+}
+
+impl Nodes {
+    /// The host of that name.
+    pub(super) fn host(&self, name: &str) -> Option<&Host> {
+        self.hosts.get(*self.places.get(name)?).filter(|host| host.name == name)
+    }
+
+    /// The switch of that name.
+    pub(super) fn switch(&self, name: &str) -> Option<&Switch> {
+        self.switches.get(*self.places.get(name)?).filter(|switch| switch.name == name)
+    }
 }
 
 /// The text being checked, for error messages.
@@ -102,6 +116,7 @@ impl Source<'_> {
         for host in raw.host {
             let at = host.span();
             let host = self.host(host.into_inner(), at, &mut nodes)?;
+            nodes.places.insert(host.name.clone(), nodes.hosts.len());
             nodes.hosts.push(host);
         }
         if nodes.hosts.iter().all(|h| h.hcas.is_empty()) {
@@ -111,6 +126,7 @@ impl Source<'_> {
         for switch in raw.switch {
             let at = switch.span();
             let switch = self.switch(switch.into_inner(), at, &mut nodes)?;
+            nodes.places.insert(switch.name.clone(), nodes.switches.len());
             nodes.switches.push(switch);
         }
         for outside in raw.outside {

@@ -307,8 +307,8 @@ impl Source<'_> {
             }
         }
         let process = |node: &str| {
-            let host = nodes.hosts.iter().find(|h| h.name == node).map(|h| &h.process);
-            host.or_else(|| nodes.switches.iter().find(|s| s.name == node).map(|s| &s.process))
+            let host = nodes.host(node).map(|h| &h.process);
+            host.or_else(|| nodes.switch(node).map(|s| &s.process))
         };
         for (at, link) in links {
             if let Some(End::Nic { host, .. }) =
@@ -329,13 +329,11 @@ impl Nodes {
     fn kind_of(&self, end: &End) -> PortKind {
         let kind = match end {
             End::Hca { host, hca, .. } => {
-                let host = self.hosts.iter().find(|known| known.name == *host);
+                let host = self.host(host);
                 host.and_then(|host| host.hcas.iter().find(|known| known.name == *hca))
                     .map(|hca| hca.port_type)
             }
-            End::Switch { switch, .. } => {
-                self.switches.iter().find(|known| known.name == *switch).map(|switch| switch.kind)
-            }
+            End::Switch { switch, .. } => self.switch(switch).map(|switch| switch.kind),
             End::Outside { .. } | End::Nic { .. } => Some(PortKind::Ethernet),
         };
         kind.unwrap_or(PortKind::InfiniBand)

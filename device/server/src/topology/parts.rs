@@ -226,8 +226,8 @@ impl Nodes {
             return false;
         }
         let process = |node: &str| {
-            let host = self.hosts.iter().find(|h| h.name == node).map(|h| &h.process);
-            host.or_else(|| self.switches.iter().find(|s| s.name == node).map(|s| &s.process)).cloned()
+            let host = self.host(node).map(|h| &h.process);
+            host.or_else(|| self.switch(node).map(|s| &s.process)).cloned()
         };
         let [a, b] = link.between.each_ref().map(|end| process(end.node()));
         a != b
