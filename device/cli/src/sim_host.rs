@@ -172,7 +172,7 @@ impl Remotes for Hosts {
 
     fn wait(&mut self, found: bool) -> Result<(), hca_bench::Error> {
         if found {
-            self.patience = HostPatience::default();
+            self.patience.renew();
         }
         let Self { remotes, patience } = self;
         let waited = HostLink::wait(remotes.iter().map(|remote| &remote.link), patience);

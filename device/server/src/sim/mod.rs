@@ -61,6 +61,7 @@ pub struct Partition {
     reached: Ps,
     /// Steps since it was seen that the neighbours are there.
     unseen: u32,
+    patience: Patience,
 }
 
 /// Steps between two looks whether the neighbours are there: what they said last may do for long.
@@ -91,7 +92,17 @@ impl Partition {
             hosts.push(Far::new(host, channel, &clock, &mut built.world)?);
         }
         let strangers = hosts.iter().any(|host| !host.link().is_ours());
-        Ok(Self { world: built.world, joints, hosts, clock, strangers, reached: Ps::ZERO, unseen: 0 })
+        let patience = Patience::default();
+        Ok(Self {
+            world: built.world,
+            joints,
+            hosts,
+            clock,
+            strangers,
+            reached: Ps::ZERO,
+            unseen: 0,
+            patience,
+        })
     }
 
     /// What is simulated.
@@ -110,7 +121,7 @@ impl Partition {
     /// # Errors
     /// A neighbour has ended, or does not keep to the protocol; which link, and what is wrong.
     pub fn run_until(&mut self, until: Ps, quiet: Ps) -> anyhow::Result<()> {
-        let mut patience = Patience::default();
+        self.patience.renew();
         let mut quiet = quiet.max(until);
         loop {
             self.unseen += 1;
@@ -135,9 +146,9 @@ impl Partition {
                 return Ok(());
             }
             if goes_on {
-                patience = Patience::default();
-            } else if patience.wait() == Wait::Rest {
-                self.rest(&patience)?;
+                self.patience.renew();
+            } else if self.patience.wait() == Wait::Rest {
+                self.rest()?;
                 self.look(until)?;
             }
         }
@@ -216,11 +227,11 @@ impl Partition {
     }
 
     /// Waits for a neighbour.
-    fn rest(&self, patience: &Patience) -> anyhow::Result<()> {
+    fn rest(&self) -> anyhow::Result<()> {
         let hosts: Vec<_> = self.hosts.iter().map(|host| host.link().lock()).collect();
         let channels = self.joints.iter().map(Joint::channel).chain(hosts.iter().map(|host| &**host));
         if !Channel::rest(channels, NAP).context("links to other processes")? {
-            patience.doze();
+            self.patience.doze();
         }
         Ok(())
     }

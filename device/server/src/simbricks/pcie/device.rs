@@ -85,6 +85,7 @@ struct State {
     answers: BTreeMap<u64, Vec<u8>>,
     asked: VecDeque<(Ps, Asked)>,
     ended: bool,
+    patience: Patience,
     /// Why it can't go on, until somebody asks.
     failed: Option<LinkError>,
     buffer: Vec<u8>,
@@ -139,17 +140,17 @@ impl State {
 
     /// Waits until that is so, and takes what comes meanwhile.
     fn wait(&mut self, is_so: impl Fn(&mut Self) -> Result<bool, LinkError>) -> Result<(), LinkError> {
-        let mut patience = Patience::default();
+        self.patience.renew();
         self.channel.flush()?;
         self.channel.rouse()?;
         while !is_so(self)? {
             if self.take()? {
-                patience = Patience::default();
+                self.patience.renew();
             } else if self.ended {
                 return Err(LinkError::Ended { heard: self.channel.heard().0 });
-            } else if patience.wait() == Wait::Rest {
+            } else if self.patience.wait() == Wait::Rest {
                 if !Channel::rest([&self.channel].into_iter(), NAP)? {
-                    patience.doze();
+                    self.patience.doze();
                 }
                 // What it said before it ended still counts.
                 if self.channel.has_hung_up() && !self.take()? && !is_so(self)? {
@@ -220,6 +221,7 @@ impl DeviceLink {
             answers: BTreeMap::new(),
             asked: VecDeque::new(),
             ended: false,
+            patience: Patience::default(),
             failed: None,
             buffer: Vec::new(),
         }))

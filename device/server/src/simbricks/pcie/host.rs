@@ -263,3 +263,10 @@ impl HostLink {
 /// How long a host has waited in vain.
 #[derive(Debug, Default)]
 pub struct HostPatience(Patience);
+
+impl HostPatience {
+    /// Something has come.
+    pub fn renew(&mut self) {
+        self.0.renew();
+    }
+}
