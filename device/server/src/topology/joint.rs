@@ -269,7 +269,7 @@ mod tests {
             format!(
                 "[[outside]]\nname = \"{name}\"\nkind = \"simbricks\"\n{socket}\n\
                  [[link]]\nbetween = [\"{name}\", \"{name}s\"]\n\
-                 [[switch]]\nname = \"{name}s\"\nkind = \"eth\"\nprocess = \"p\"\n"
+                 [[switch]]\nname = \"{name}s\"\ntype = \"eth\"\nprocess = \"p\"\n"
             )
         };
         let processes = "[[process]]\nname = \"p\"\n[[process]]\nname = \"q\"\n";
@@ -286,7 +286,7 @@ mod tests {
         let (listens, connects) =
             (outside("o", "listen = \"unix:./x\""), outside("n", "connect = \"unix:x\""));
         let why = |parts: &[&str]| {
-            let text = format!("{processes}{}", parts.concat());
+            let text = format!("{processes}{}{}", host("z", "p", ""), parts.concat());
             Topology::parse("t", &text).map(|_| ()).map_err(|why| why.to_string())
         };
         for (parts, words) in [
