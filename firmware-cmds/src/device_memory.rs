@@ -1,6 +1,10 @@
 //! Device memory (MEMIC): memory of the adapter's own, of which programs have pieces. They map them through BAR0, and memory
 //! keys name them.
 //!
+//! An operation has addresses of its own, further pages of BAR0 that name the same pieces: what an access does there is one step, which nobody
+//! sees half done. For each operation that the capabilities tell of there is a window as large as that of the memory; they lie before it,
+//! the operation with the highest number first.
+//!
 //! Source: mlx5 driver and `ibv_alloc_dm(3)` (field use); the public manual does not have it.
 
 use std::collections::BTreeMap;
@@ -8,6 +12,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hca_spec::caps;
+use hca_spec::caps::memic_operation;
 
 /// Pages of BAR0 that pieces are mapped by, in bytes.
 const PAGE: u64 = 4096;
@@ -17,6 +22,8 @@ const PAGE: u64 = 4096;
 pub struct DeviceMemory {
     /// Where in BAR0 it can be mapped; empty if there is none.
     window: Range<u64>,
+    /// The operations that there are: bits by [`memic_operation`].
+    operations: u32,
     /// Its pieces, by where in BAR0 they begin.
     pieces: BTreeMap<u64, Piece>,
 }
@@ -29,6 +36,8 @@ struct Piece {
     bytes: Mutex<Box<[u8]>>,
     /// How many those are.
     len: u64,
+    /// The operations that have addresses.
+    operations: u32,
 }
 
 impl Piece {
@@ -42,7 +51,8 @@ impl DeviceMemory {
     pub(crate) fn new(capabilities: &caps::DeviceMemory) -> Self {
         let start = capabilities.get(caps::DeviceMemory::MEMIC_BAR_START_ADDR);
         let size = u64::from(capabilities.get(caps::DeviceMemory::MEMIC_BAR_SIZE));
-        Self { window: start..start.saturating_add(size), pieces: BTreeMap::new() }
+        let operations = capabilities.get(caps::DeviceMemory::MEMIC_OPERATIONS);
+        Self { window: start..start.saturating_add(size), operations, pieces: BTreeMap::new() }
     }
 
     /// Where in BAR0 it can be mapped.
@@ -50,10 +60,66 @@ impl DeviceMemory {
         self.window.clone()
     }
 
+    /// The same with the windows of operations: what is no doorbell.
+    pub fn pages(&self) -> Range<u64> {
+        let windows = u64::from(u32::BITS.saturating_sub(self.operations.leading_zeros()));
+        self.window.start.saturating_sub(windows.saturating_mul(self.size()))..self.window.end
+    }
+
+    fn size(&self) -> u64 {
+        self.window.end.saturating_sub(self.window.start)
+    }
+
     /// Whether an offset in BAR0 is one of device memory, and not of a doorbell.
     #[inline]
     pub fn is_at(&self, offset: u64) -> bool {
-        self.window.contains(&offset)
+        self.pages().contains(&offset)
+    }
+
+    /// Reads bytes as the host does, at an offset in BAR0; an operation's address does what that does. Returns whether something is
+    /// there that can be read with this width; if not, `buf` is as it was.
+    #[must_use]
+    pub fn load(&self, at: u64, buf: &mut [u8]) -> bool {
+        if at >= self.window.start {
+            return self.read(at, buf);
+        }
+        let [into] = buf else { return false };
+        let read = |operation, byte: &mut u8| {
+            *into = *byte;
+            if operation == memic_operation::TEST_AND_SET {
+                *byte = 1;
+            }
+        };
+        self.operate(at, read).is_some()
+    }
+
+    /// Writes bytes as the host does. Returns whether something is there that can be written with this width; if not, nothing is
+    /// written.
+    #[must_use]
+    pub fn store(&self, at: u64, data: &[u8]) -> bool {
+        if at >= self.window.start {
+            return self.write(at, data);
+        }
+        let &[by] = data else { return false };
+        let increment = |operation, byte: &mut u8| {
+            let adds = operation == memic_operation::INCREMENT;
+            if adds {
+                *byte = byte.wrapping_add(by);
+            }
+            adds
+        };
+        self.operate(at, increment).unwrap_or(false)
+    }
+
+    /// Does something with the byte that an address in an operation's window names, if its piece has that operation there.
+    fn operate<T>(&self, at: u64, f: impl FnOnce(u32, &mut u8) -> T) -> Option<T> {
+        // From the window's begin backwards: 1 byte to a whole window before it is operation 0.
+        let before = self.window.start.checked_sub(at)?.checked_sub(1)?;
+        let operation = u32::try_from(before.checked_div(self.size())?).ok()?;
+        let skipped = u64::from(operation).saturating_add(1).checked_mul(self.size())?;
+        let (piece, from) = self.find(at.checked_add(skipped)?, 1)?;
+        (piece.operations.checked_shr(operation)? & 1 == 1).then_some(())?;
+        piece.bytes().get_mut(from).map(|byte| f(operation, byte))
     }
 
     /// Whether a range of BAR0 lies in one piece.
@@ -104,13 +170,35 @@ impl DeviceMemory {
             return false;
         }
         let bytes = Mutex::new(vec![0; usize::try_from(len).unwrap_or(0)].into());
-        self.pieces.insert(start, Piece { range, bytes, len });
+        self.pieces.insert(start, Piece { range, bytes, len, operations: 0 });
         true
     }
 
     /// The bytes of the piece that begins there.
     pub(crate) fn len_at(&self, start: u64) -> Option<u64> {
         self.pieces.get(&start).map(|piece| piece.len)
+    }
+
+    /// Whether there is such an operation.
+    pub(crate) fn has_operation(&self, operation: u32) -> bool {
+        self.operations.checked_shr(operation).is_some_and(|bits| bits & 1 == 1)
+    }
+
+    /// The operations of the piece that begins there which have addresses. `None`: there is no such piece.
+    pub(crate) fn operations_at(&self, start: u64) -> Option<u32> {
+        self.pieces.get(&start).map(|piece| piece.operations)
+    }
+
+    /// Says which operations of the piece that begins there have addresses.
+    pub(crate) fn set_operations(&mut self, start: u64, operations: u32) {
+        if let Some(piece) = self.pieces.get_mut(&start) {
+            piece.operations = operations;
+        }
+    }
+
+    /// Where in BAR0 an operation is done on the byte that is mapped at `start`.
+    pub(crate) fn operation_address(&self, start: u64, operation: u32) -> u64 {
+        start.saturating_sub(u64::from(operation).saturating_add(1).saturating_mul(self.size()))
     }
 
     /// Frees the piece that begins there.

@@ -9,6 +9,7 @@ use hca_spec::ids::{Gid, Qpn};
 use hca_spec::mkc::Mkc;
 use hca_spec::qpc::{QpState, Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Eqc, Srqc};
+use hca_spec::wqe::Datagram;
 
 pub use crate::buffer::Buffer;
 use crate::device_memory::DeviceMemory;
@@ -71,6 +72,10 @@ pub struct Qp {
     pub multicast: u32,
     /// RTS2SQD asked for an event when the send queue is drained.
     pub drained_event: bool,
+    /// The elements that it sends by: requests, answers; 0 = none.
+    pub groups: [u32; 2],
+    /// An initiator of dynamic connections: its streams in error, fewer than 2^`LOG_NUM_DCI_ERRORED_STREAMS`. The hardware says which.
+    pub errored_streams: BTreeSet<u16>,
     /// What a send queue on its own (CREATE_SQ) has beside its context: only commands of that family find it. `None`: a
     /// queue pair.
     pub send_only: Option<SendOnly>,
@@ -287,7 +292,29 @@ pub(crate) enum GeneralObject {
     SwIcm { start: u64, log: u32 },
     /// A sampler of flows.
     Sampler,
+    /// An element that queues are scheduled by.
+    Element(Element),
+    /// A queue pair whose congestion control is that of an address vector.
+    Mapping { qpn: u32, vector: Datagram },
 }
+
+/// An element that queues are scheduled by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Element {
+    /// A group of queues, and no node.
+    pub(crate) leaf: bool,
+    /// The node above it; 0: none.
+    pub(crate) parent: u32,
+    /// Its weight among the children of its parent.
+    pub(crate) share: u32,
+    /// The rate that it keeps to, Mb/s; 0: none.
+    pub rate: u32,
+    /// Queues that it schedules, or elements below it.
+    pub(crate) users: u32,
+}
+
+/// Elements from a root to a leaf: what is looked at for a packet.
+pub const MOST_LEVELS: usize = 4;
 
 /// Number of the first DC target of a function, from its first number on: beyond those of all queue pairs, because packets name both in one field.
 const FIRST_DCT: u32 = 1 << 20;
@@ -407,12 +434,44 @@ impl Icm {
 
     /// The same with device memory. Its pages at the end of BAR0 are no doorbells.
     pub(crate) fn with_device_memory(self, device_memory: DeviceMemory) -> Self {
-        let window = device_memory.window();
-        if window.is_empty() {
+        let pages = device_memory.pages();
+        if pages.is_empty() {
             return self;
         }
-        let end = u32::try_from(window.start / u64::from(UAR_PAGE)).unwrap_or(BAR0_PAGES);
+        let end = u32::try_from(pages.start / u64::from(UAR_PAGE)).unwrap_or(BAR0_PAGES);
         Self { uars: Table::new(FIRST_UAR, end.saturating_sub(FIRST_UAR)), device_memory, ..self }
+    }
+
+    /// An element that queues are scheduled by.
+    pub(crate) fn element(&self, number: u32) -> Option<&Element> {
+        match self.general.get(number) {
+            Some(GeneralObject::Element(element)) => Some(element),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn element_mut(&mut self, number: u32) -> Option<&mut Element> {
+        match self.general.get_mut(number) {
+            Some(GeneralObject::Element(element)) => Some(element),
+            _ => None,
+        }
+    }
+
+    /// An element and those above it, at most [`MOST_LEVELS`], with their numbers.
+    pub fn elements(&self, leaf: u32) -> impl Iterator<Item = (u32, &Element)> {
+        let first = self.element(leaf).map(|element| (leaf, element));
+        let up = |(_, below): &(u32, &Element)| Some((below.parent, self.element(below.parent)?));
+        std::iter::successors(first, up).take(MOST_LEVELS)
+    }
+
+    /// One use more or less of elements.
+    pub(crate) fn hold_elements(&mut self, numbers: [u32; 2], held: bool) {
+        for number in numbers {
+            if let Some(element) = self.element_mut(number) {
+                let users = element.users;
+                element.users = if held { users.saturating_add(1) } else { users.saturating_sub(1) };
+            }
+        }
     }
 
     /// The rate of that index, in kb/s. `None`: there is none.

@@ -7,7 +7,9 @@ use crate::error::Error;
 use crate::hca::Hca;
 use crate::mr::{Access, Mr};
 use hca_spec::caps;
-use hca_spec::cmd::{AllocMemicIn, AllocMemicOut, CreateMkeyIn, DeallocMemicIn};
+use hca_spec::cmd::{
+    AllocMemicIn, AllocMemicOut, CreateMkeyIn, DeallocMemicIn, ModifyMemicIn, ModifyMemicOut, modify_memic,
+};
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::ids::Pd;
 use hca_spec::mkc::{AccessMode, Mkc};
@@ -45,6 +47,38 @@ impl<B: Bus> Hca<B> {
         let mut input = DeallocMemicIn::new();
         input.set(DeallocMemicIn::MEMIC_START_ADDR, piece.offset).set(DeallocMemicIn::MEMIC_SIZE, piece.len);
         self.execute(Opcode::DeallocMemic, 0, input.bytes().to_vec(), OutHeader::SIZE).map(drop)
+    }
+
+    /// Where in BAR0 accesses do an operation ([`caps::memic_operation`]) on the piece's bytes, from its first one on.
+    pub fn map_device_memory_operation(
+        &mut self,
+        piece: &DeviceMemory,
+        operation: u32,
+    ) -> Result<u64, Error> {
+        let out = self.modify_device_memory(piece, operation, modify_memic::ALLOC)?;
+        Ok(out.get(ModifyMemicOut::MEMIC_OPERATION_ADDR))
+    }
+
+    /// Takes these addresses away.
+    pub fn unmap_device_memory_operation(
+        &mut self,
+        piece: &DeviceMemory,
+        operation: u32,
+    ) -> Result<(), Error> {
+        self.modify_device_memory(piece, operation, modify_memic::DEALLOC).map(drop)
+    }
+
+    fn modify_device_memory(
+        &mut self,
+        piece: &DeviceMemory,
+        operation: u32,
+        mode: u32,
+    ) -> Result<ModifyMemicOut, Error> {
+        let mut input = ModifyMemicIn::new();
+        input.set(ModifyMemicIn::MEMIC_START_ADDR, piece.offset);
+        input.set(ModifyMemicIn::MEMIC_OPERATION_TYPE, operation);
+        let out = self.execute(Opcode::ModifyMemic, mode, input.bytes().to_vec(), ModifyMemicOut::SIZE)?;
+        Ok(ModifyMemicOut::from_prefix_or_zero(&out))
     }
 
     /// Registers a piece; under the key its first byte has address 0.

@@ -16,7 +16,7 @@
 //! 7. [`qp`] and [`wqe`]: queue pairs, their state machine and their work queue entries. [`srq`]: shared
 //!    receive queues.
 //! 8. [`umr`], [`mw`], [`odp`]: keys that work requests change; windows; memory that comes page by page. [`sig`]:
-//!    signatures of blocks. [`device_memory`]: memory of the adapter's own.
+//!    signatures of blocks. [`device_memory`]: memory of the adapter's own. [`sched`]: groups of queues that keep to rates.
 //! 9. [`mad`]: asking the port about itself.
 //! 10. [`eth`]: ports that are Ethernet: queues of frames, where frames are steered to, and the addresses of RoCE.
 //!
@@ -65,6 +65,7 @@ pub mod mw;
 pub mod odp;
 pub mod pages;
 pub mod qp;
+pub mod sched;
 pub mod sig;
 pub mod srq;
 pub mod umr;

@@ -16,11 +16,13 @@ use crate::mr::Access;
 use crate::wqe::{self, SendRequest, Sge, Wqe};
 use alloc::vec;
 use hca_spec::caps::General;
-use hca_spec::cmd::{CreateQpIn, ModifyQpIn, ObjectIn, QueryQpOut};
+use hca_spec::cmd::{CreateQpIn, ModifyQpExtIn, ModifyQpIn, ObjectIn, QueryQpOut};
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::ids::{Cqn, Gid, Lid, Pd, Psn, Qpn, Srqn, UarIndex, Xrcd};
-use hca_spec::qpc::{AddressPath, QpState, Qpc, RqType, ServiceType, opt, path_migration};
-use hca_spec::uar::{SEND_DOORBELL, SEND_DOORBELL_STEP};
+use hca_spec::qpc::{
+    AddressPath, QpState, Qpc, QpcExt, RqType, ServiceType, opt, opt_95_32, path_migration, send_dbr_mode,
+};
+use hca_spec::uar::{RECORDLESS_DOORBELL, SEND_DOORBELL, SEND_DOORBELL_STEP};
 use hca_spec::wqe::{Data, WQEBB};
 use ring::Ring;
 
@@ -65,6 +67,10 @@ pub struct QpConfig {
     pub xrcd: Option<Xrcd>,
     /// Whether small messages and responses come in the completion instead of the buffers.
     pub scatter_to_cqe: ScatterToCqe,
+    /// An initiator of dynamic connections: log2 of its streams, and of those in error with which it is in error itself.
+    pub streams: Option<(u8, u8)>,
+    /// Whether the send queue does without its counter in the doorbell record.
+    pub recordless: bool,
 }
 
 /// Small messages in completions (PRM "Scatter to CQE"): what fits is in [`Completion::data`] and not in the buffers of
@@ -107,6 +113,8 @@ impl QpConfig {
             recv_sges: 4,
             fast_registration: false,
             scatter_to_cqe: ScatterToCqe::Off,
+            streams: None,
+            recordless: false,
             xrcd: None,
         }
     }
@@ -131,6 +139,8 @@ impl QpConfig {
             recv_sges: 1,
             fast_registration: false,
             scatter_to_cqe: ScatterToCqe::Off,
+            streams: None,
+            recordless: false,
             xrcd: Some(xrcd),
         }
     }
@@ -357,14 +367,17 @@ impl<D: Dma> Qp<D> {
     /// Counts what was queued in the doorbell record and returns the doorbell, for callers who ring it themselves.
     pub fn count_sends(&mut self) -> Option<u64> {
         let doorbell = self.doorbell.take()?;
-        self.record.store32(RECORD_SEND, self.send.head.into());
+        if !self.config.recordless {
+            self.record.store32(RECORD_SEND, self.send.head.into());
+        }
         Some(doorbell)
     }
 
     /// Hands queued requests to the adapter: first the doorbell record, then the doorbell.
     pub fn ring_doorbell<B: Bus>(&mut self, bus: &mut B) {
         let Some(doorbell) = self.count_sends() else { return };
-        bus.mmio_write64(page(self.uar) + SEND_DOORBELL + self.doorbell_half, doorbell);
+        let first = if self.config.recordless { RECORDLESS_DOORBELL } else { SEND_DOORBELL };
+        bus.mmio_write64(page(self.uar) + first + self.doorbell_half, doorbell);
         self.doorbell_half ^= SEND_DOORBELL_STEP;
     }
 
@@ -489,6 +502,13 @@ impl<B: Bus> Hca<B> {
         qpc.set(Qpc::PM_STATE, path_migration::MIGRATED);
         qpc.set(Qpc::LOG_SQ_SIZE, log_send).set(Qpc::NO_SQ, (!has_send).into()).set(Qpc::UAR_PAGE, uar.0);
         qpc.set(Qpc::FRE, config.fast_registration.into());
+        if let Some((streams, errored)) = config.streams {
+            qpc.set(Qpc::LOG_NUM_DCI_STREAM_CHANNELS, streams.into());
+            qpc.set(Qpc::LOG_NUM_DCI_ERRORED_STREAMS, errored.into());
+        }
+        if config.recordless {
+            qpc.set(Qpc::SEND_DBR_MODE, send_dbr_mode::NO_RECORD);
+        }
         let (request, response) = config.scatter_to_cqe.codes();
         qpc.set(Qpc::CS_REQ, request).set(Qpc::CS_RES, response);
         if has_recv {

@@ -169,13 +169,16 @@ pub struct SendRequest<'a> {
     pub srq: Option<Srqn>,
     /// Dynamic connections: where to.
     pub target: Option<Target>,
+    /// An initiator with streams: its stream.
+    pub stream: u16,
 }
 
 impl<'a> SendRequest<'a> {
     /// A signalled request.
     pub const fn new(wr_id: u64, op: SendOp, sges: &'a [Sge]) -> Self {
         let payload = Payload::Gather(sges);
-        Self { wr_id, op, payload, signaled: true, solicited: false, fence: false, srq: None, target: None }
+        let (signaled, solicited, fence) = (true, false, false);
+        Self { wr_id, op, payload, signaled, solicited, fence, srq: None, target: None, stream: 0 }
     }
 
     /// A signalled send.
@@ -313,6 +316,7 @@ impl Wqe {
         ctrl.set(Ctrl::DS, (self.len / DS_UNIT) as u32).set(Ctrl::IMM, imm.unwrap_or(0));
         ctrl.set(Ctrl::CE, if request.signaled { CE_ALWAYS } else { CE_ON_ERROR });
         ctrl.set(Ctrl::SE, request.solicited.into()).set(Ctrl::FM, if request.fence { FENCE } else { 0 });
+        ctrl.set(Ctrl::DCI_STREAM_CHANNEL_ID, request.stream.into());
         self.bytes[..Ctrl::SIZE].copy_from_slice(ctrl.bytes());
         Ok(())
     }

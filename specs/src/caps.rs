@@ -83,6 +83,8 @@ layout! {
         SIG_CRC64_XP10: 0x28 [24:24];
         /// Signatures can be CRC-32C.
         SIG_CRC32C: 0x28 [23:23];
+        /// Contexts of queue pairs have an extension ([`crate::qpc::QpcExt`]).
+        QPC_EXTENSION: 0x24 [29:29];
         /// Timers and restarts of RoCE can be set (the register ROCE_ACCL), and Q counters count them.
         ROCE_ACCL: 0x28 [22:22];
         /// log2 of outstanding reads and atomics, requester.
@@ -355,6 +357,10 @@ layout! {
         LOG_RESERVED_QPN_GRANULARITY: 0x10 [12:8];
         /// log2 of the most that are reserved at once.
         LOG_RESERVED_QPN_MAX_ALLOC: 0x10 [4:0];
+        /// Send queues can do without a doorbell record, if doorbells are rung at [`crate::uar::RECORDLESS_DOORBELL`].
+        SEND_DBR_MODE_NO_DBR_EXT: 0x5c [30:30];
+        /// log2 of the queue pairs and send queues that can.
+        LOG_MAX_SEND_DBR_LESS_QP_SQ: 0x5c [28:24];
     }
 
     /// Atomic capabilities, 256 bytes.
@@ -474,14 +480,26 @@ layout! {
         PACKET_PACING_BURST_BOUND: 0x0 [26:26];
         /// A rate says how long packets usually are.
         PACKET_PACING_TYPICAL_SIZE: 0x0 [25:25];
+        /// Send queues without a queue pair can be in groups ([`crate::sched`]).
+        NIC_SQ_SCHEDULING: 0x0 [23:23];
+        /// Elements share what their parent may send by weights.
+        NIC_BW_SHARE: 0x0 [22:22];
+        /// Elements keep to rates.
+        NIC_RATE_LIMIT: 0x0 [21:21];
         /// User contexts can set rates.
         PACKET_PACING_UID: 0x0 [20:20];
+        /// Queue pairs can be in groups.
+        NIC_QP_SCHEDULING: 0x4 [30:30];
         /// Highest rate, kb/s.
         PACKET_PACING_MAX_RATE: 0x8 [31:0];
         /// Lowest rate, kb/s.
         PACKET_PACING_MIN_RATE: 0xc [31:0];
         /// Rates of the table, entry 0 included, which is none.
         PACKET_PACING_RATE_TABLE_SIZE: 0x10 [15:0];
+        /// Kinds of elements: bits by [`crate::sched::element`].
+        NIC_ELEMENT_TYPE: 0x20 [31:16];
+        /// What nodes do with their children: bits by [`crate::sched::tsar`].
+        NIC_TSAR_TYPE: 0x20 [15:0];
     }
 
     /// Capabilities of debugging, 256 bytes.
@@ -670,8 +688,12 @@ pub mod object_type {
     pub const SW_ICM: u32 = 0x08;
     /// Samplers of flows.
     pub const FLOW_SAMPLER: u32 = 0x20;
+    /// Elements that queues are scheduled by.
+    pub const SCHEDULING_ELEMENT: u32 = 0x26;
     /// QP numbers that no queue pair has.
     pub const RESERVED_QPN: u32 = 0x2c;
+    /// Queue pairs whose congestion control is that of an address vector.
+    pub const AV_QP_MAPPING: u32 = 0x3a;
 }
 
 /// Operations of device memory: bits of [`DeviceMemory::MEMIC_OPERATIONS`], and what MODIFY_MEMIC names.

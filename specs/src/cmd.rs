@@ -6,7 +6,7 @@
 use crate::caps;
 use crate::layout::layout;
 use crate::mkc::Mkc;
-use crate::qpc::Qpc;
+use crate::qpc::{Qpc, QpcExt};
 use crate::queue::{Cqc, Eqc, Rmpc, Sqc, Srqc};
 
 /// Offset of the page or translation list in CREATE_* and MODIFY_CQ inputs.
@@ -211,6 +211,22 @@ layout! {
         MEMIC_SIZE: 0x18 [31:0];
     }
 
+    /// MODIFY_MEMIC input.
+    pub struct ModifyMemicIn[0x40] {
+        /// What it does: see [`modify_memic`].
+        OP_MOD: 0x4 [15:0];
+        /// Which operation: see [`crate::caps::memic_operation`].
+        MEMIC_OPERATION_TYPE: 0xc [7:0];
+        /// Where in BAR0 the piece begins.
+        MEMIC_START_ADDR: 0x10 u64;
+    }
+
+    /// MODIFY_MEMIC output.
+    pub struct ModifyMemicOut[0x40] {
+        /// Where in BAR0 accesses do the operation on the piece's first byte.
+        MEMIC_OPERATION_ADDR: 0x10 u64;
+    }
+
     /// CREATE_EQ input; the page list follows at [`PAS_OFFSET`].
     pub struct CreateEqIn[0x110] {
         /// Event mask, word 0: bit n = event type n.
@@ -282,6 +298,8 @@ layout! {
 
     /// CREATE_QP input; the page list follows at [`PAS_OFFSET`].
     pub struct CreateQpIn[0x110] {
+        /// Between context and page list there is an extension of the context.
+        QPC_EXT: 0x8 [31:31];
         /// Optional parameters.
         OPT_PARAM_MASK: 0x10 [31:0];
         /// Where in the user memory the work queues begin, in bytes.
@@ -303,11 +321,28 @@ layout! {
         QPN: 0x8 [23:0];
         /// Optional parameters ([`crate::qpc::opt`]).
         OPT_PARAM_MASK: 0x10 [31:0];
-        /// RTS2RTS: further optional parameters ([`crate::qpc::opt_95_32`]).
-        OPT_PARAM_MASK_95_32: 0x100 u64;
+        /// INIT2INIT, RTS2RTS: further optional parameters ([`crate::qpc::opt_95_32`]).
+        OPT_PARAM_MASK_95_32: 0x108 u64;
     } views {
         /// New values.
         qpc, qpc_mut: 0x18 Qpc;
+    }
+
+    /// The same with an extension of the context: INIT2INIT and RTS2RTS.
+    pub struct ModifyQpExtIn[0x1d0] {
+        /// The extension counts.
+        QPC_EXT: 0x8 [31:31];
+    } views {
+        /// New values of the extension.
+        ext, ext_mut: 0x110 QpcExt;
+    }
+
+    /// QUERY_QP input.
+    pub struct QueryQpIn[0x10] {
+        /// Between context and page list there is the extension of the context.
+        QPC_EXT: 0x8 [31:31];
+        /// The queue pair.
+        QPN: 0x8 [23:0];
     }
 
     /// QUERY_QP output; the page list follows at [`PAS_OFFSET`].
@@ -660,6 +695,14 @@ pub const PAGES_CANT_GIVE: u32 = 0;
 pub const PAGES_GIVE: u32 = 1;
 /// MANAGE_PAGES op_mod: the host takes pages back.
 pub const PAGES_TAKE: u32 = 2;
+
+/// Values of [`ModifyMemicIn::OP_MOD`].
+pub mod modify_memic {
+    /// Addresses at which the operation is done.
+    pub const ALLOC: u32 = 0;
+    /// No longer.
+    pub const DEALLOC: u32 = 1;
+}
 
 #[cfg(test)]
 mod tests {

@@ -213,6 +213,8 @@ opcodes! {
     AllocMemic = 0x205,
     /// DEALLOC_MEMIC.
     DeallocMemic = 0x206,
+    /// MODIFY_MEMIC.
+    ModifyMemic = 0x207,
     CreateEq = 0x301,
     DestroyEq = 0x302,
     QueryEq = 0x303,

@@ -42,6 +42,7 @@ pub mod register;
 pub mod rewrite;
 pub mod rq;
 pub mod rules;
+pub mod sched;
 pub mod ste;
 pub mod tracer;
 pub mod transport;
@@ -72,6 +73,7 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("register", register::LAYOUTS),
     ("rewrite", rewrite::LAYOUTS),
     ("rq", rq::LAYOUTS),
+    ("sched", sched::LAYOUTS),
     ("ste", ste::LAYOUTS),
     ("tracer", tracer::LAYOUTS),
     ("transport", transport::LAYOUTS),

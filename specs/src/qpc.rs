@@ -88,6 +88,8 @@ layout! {
         COUNTER_SET_ID: 0xc [31:24];
         /// UAR page of the doorbells.
         UAR_PAGE: 0xc [23:0];
+        /// Where the send queue's counter is: [`send_dbr_mode`].
+        SEND_DBR_MODE: 0x10 [31:30];
         /// Value echoed in CQEs of version 1.
         USER_INDEX: 0x10 [23:0];
         /// log2 of the buffer's page size in 4 KiB units.
@@ -110,8 +112,12 @@ layout! {
         CUR_RETRY_COUNT: 0x70 [7:5];
         /// PSN of the next new request packet.
         NEXT_SEND_PSN: 0x78 [23:0];
+        /// Initiators of dynamic connections: log2 of the streams at once.
+        LOG_NUM_DCI_STREAM_CHANNELS: 0x7c [28:24];
         /// Completion queue of the send queue.
         CQN_SND: 0x7c [23:0];
+        /// Initiators of dynamic connections: log2 of the streams in error with which the queue pair is in error itself.
+        LOG_NUM_DCI_ERRORED_STREAMS: 0x80 [28:24];
         /// Source QPN put into DETH when SET_DETH_SQPN is on.
         DETH_SQPN: 0x80 [23:0];
         /// Last acknowledged PSN.
@@ -172,6 +178,24 @@ layout! {
         /// Alternate address path.
         secondary_path, secondary_path_mut: 0x44 AddressPath;
     }
+
+    /// Extension of a queue pair's context, 192 bytes.
+    pub struct QpcExt[0xc0] {
+        /// The stream that is taken out of error.
+        DCI_STREAM_CHANNEL_ID: 0x0 [15:0];
+        /// The element ([`crate::sched`]) that requests are sent by; 0 = none.
+        QOS_QUEUE_GROUP_ID_REQUESTER: 0x4 [31:0];
+        /// The element that answers are sent by; 0 = none.
+        QOS_QUEUE_GROUP_ID_RESPONDER: 0x8 [31:0];
+    }
+}
+
+/// Codes of [`Qpc::SEND_DBR_MODE`].
+pub mod send_dbr_mode {
+    /// In its doorbell record.
+    pub const RECORD: u32 = 0;
+    /// Nowhere: each doorbell tells of the WQE up to which the queue goes.
+    pub const NO_RECORD: u32 = 1;
 }
 
 /// State of a queue pair, as in [`Qpc::STATE`].
@@ -354,6 +378,10 @@ pub mod opt {
 
 /// Bits of `opt_param_mask_95_32` of RTS2RTS_QP (rdma-core, field use).
 pub mod opt_95_32 {
+    /// RTS2RTS: takes a stream of an initiator of dynamic connections out of error.
+    pub const DCI_STREAM_CHANNEL_ID: u64 = 1 << 0;
+    /// INIT2INIT, RTS2RTS: the elements that it sends by.
+    pub const QOS_QUEUE_GROUP_ID: u64 = 1 << 1;
     /// UDP source port of the primary path.
     pub const UDP_SPORT: u64 = 1 << 2;
 }

@@ -16,6 +16,8 @@ pub const EQ_UPDATE: u64 = 0x48;
 pub const SEND_DOORBELL: u64 = 0x800;
 /// Distance between send doorbells (each BlueFlame register has two halves).
 pub const SEND_DOORBELL_STEP: u64 = 0x100;
+/// First register of send queues that have no doorbell record; the size of the next ones is the same (rdma-core's tests, field use).
+pub const RECORDLESS_DOORBELL: u64 = 0x600;
 
 layout! {
     /// CQ arm doorbell, 8 bytes; its first word also stands in the doorbell record.

@@ -26,6 +26,8 @@ layout! {
         DS: 0x4 [5:0];
         /// Signature.
         SIGNATURE: 0x8 [31:24];
+        /// Initiators of dynamic connections with streams: the stream.
+        DCI_STREAM_CHANNEL_ID: 0x8 [23:8];
         /// Fence mode.
         FM: 0x8 [7:5];
         /// Completion: see `CE_*`.

@@ -477,6 +477,8 @@ impl Testbed {
             fast_registration: scenario.op == Op::Umr,
             xrcd: None,
             scatter_to_cqe: hca_driver::ScatterToCqe::Off,
+            streams: None,
+            recordless: false,
         };
         self.qps.push(side.hca.create_qp(&config)?);
         self.to.push(Vec::new());

@@ -1,5 +1,5 @@
 //! General objects: QP numbers that no queue pair has, which every kind of adapter offers; memory for entries of flow tables that
-//! drivers write themselves; samplers of flows.
+//! drivers write themselves; samplers of flows; elements of scheduling and mappings ([`super::scheduling`]).
 //!
 //! A program names reserved QP numbers in connections whose traffic takes another way, as rdma_cm with a queue pair of its own
 //! making does with DC.
@@ -12,10 +12,12 @@ use hca_spec::cmd::{GeneralObjectIn, QueryReservedQpnOut};
 use hca_spec::command::{OutHeader, Status};
 use hca_spec::flow::TableType;
 use hca_spec::rewrite::{SamplerIn, SwIcmIn};
+use hca_spec::sched::{AvQpMapping, SchedulingElement};
 
 use super::call::{done, named, reply};
 use super::fixture::Fixture;
 use super::row::{Call, Outcome};
+use super::scheduling;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::GeneralObject;
@@ -61,6 +63,12 @@ fn find(fw: &Firmware, call: &Call<'_>) -> Result<Found, Failure> {
         Some(object @ GeneralObject::Sampler) if kind == object_type::FLOW_SAMPLER => {
             Ok(Found::Other(number, *object))
         }
+        Some(object @ GeneralObject::Element(_)) if kind == object_type::SCHEDULING_ELEMENT => {
+            Ok(Found::Other(number, *object))
+        }
+        Some(object @ GeneralObject::Mapping { .. }) if kind == object_type::AV_QP_MAPPING => {
+            Ok(Found::Other(number, *object))
+        }
         _ => Err(none),
     }
 }
@@ -69,6 +77,11 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     match admit(fw, call)? {
         object_type::SW_ICM => create_memory(fw, call),
         object_type::FLOW_SAMPLER => create_sampler(fw, call),
+        object_type::SCHEDULING_ELEMENT => create_element(fw, call),
+        object_type::AV_QP_MAPPING => {
+            let mapping = scheduling::mapping(fw, &whole(call, AvQpMapping::from_prefix_or_zero))?;
+            named(fw.icm.general.insert(mapping).map_err(|_| MANY)?)
+        }
         _ => create_numbers(fw, call),
     }
 }
@@ -156,11 +169,21 @@ fn create_sampler(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     named(number)
 }
 
-pub(super) fn modify(fw: &Firmware, call: &Call<'_>) -> Outcome {
+fn create_element(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    let input = whole(call, SchedulingElement::from_prefix_or_zero);
+    let element = scheduling::element(fw, &input)?;
+    let number = fw.icm.general.insert(element).map_err(|_| MANY)?;
+    fw.icm.hold_elements([input.get(SchedulingElement::PARENT_ELEMENT_ID), 0], true);
+    named(number)
+}
+
+pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NOTHING: Failure =
         bad_param("MODIFY_GENERAL_OBJECT: modify_field_select: objects of the type have nothing to change");
-    find(fw, call)?;
-    Err(NOTHING)
+    match find(fw, call)? {
+        Found::Other(number, GeneralObject::Element(_)) => scheduling::modify(fw, number, call),
+        _ => Err(NOTHING),
+    }
 }
 
 pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
@@ -185,6 +208,12 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
                 out.set(SamplerIn::ICM_ADDRESS_RX, address).set(SamplerIn::ICM_ADDRESS_TX, address);
             }
             about(number, out.bytes())
+        }
+        Found::Other(number, GeneralObject::Element(element)) => {
+            about(number, scheduling::describe(&element).bytes())
+        }
+        Found::Other(number, GeneralObject::Mapping { qpn, vector }) => {
+            about(number, scheduling::describe_mapping(qpn, &vector).bytes())
         }
     })
 }
@@ -216,19 +245,36 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
             fw.icm.steering.destroy_sampler(number);
             fw.icm.general.remove(number);
         }
+        Found::Other(number, GeneralObject::Element(element)) => {
+            scheduling::check_unused(fw, number)?;
+            fw.icm.hold_elements([element.parent, 0], false);
+            fw.icm.general.remove(number);
+        }
+        Found::Other(number, GeneralObject::Mapping { .. }) => _ = fw.icm.general.remove(number),
     }
     Ok(done())
 }
 
-/// The tables that a sampler names.
+/// The tables that a sampler names, the node above an element. The queue pair of a mapping may be anybody's: nothing happens to it.
 pub(super) fn names(call: &Call<'_>) -> Vec<(Object, bool)> {
     let kind = call.view::<GeneralObjectIn>().map(|input| input.get(GeneralObjectIn::OBJ_TYPE));
-    if kind != Ok(object_type::FLOW_SAMPLER) {
-        return Vec::new();
+    match kind {
+        Ok(object_type::FLOW_SAMPLER) => {}
+        Ok(object_type::SCHEDULING_ELEMENT) => {
+            let input = whole(call, SchedulingElement::from_prefix_or_zero);
+            return names_of_groups([input.get(SchedulingElement::PARENT_ELEMENT_ID), 0]);
+        }
+        _ => return Vec::new(),
     }
     let input = whole(call, SamplerIn::from_prefix_or_zero);
     let tables = [input.get(SamplerIn::DEFAULT_TABLE_ID), input.get(SamplerIn::SAMPLE_TABLE_ID)];
     tables.into_iter().map(|table| (Object::new(Kind::FlowTable, table), false)).collect()
+}
+
+/// Elements that a context names.
+pub(in crate::commands) fn names_of_groups(numbers: [u32; 2]) -> Vec<(Object, bool)> {
+    let named = numbers.into_iter().filter(|number| *number != 0);
+    named.map(|number| (Object::new(Kind::GeneralObject, number), false)).collect()
 }
 
 /// CREATE_GENERAL_OBJECT: QP numbers.

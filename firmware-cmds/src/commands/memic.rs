@@ -1,7 +1,9 @@
 //! Device memory. Source: "ALLOC_MEMIC", "DEALLOC_MEMIC" as the mlx5 driver uses them; the public manual does not have them.
 
 use hca_spec::caps::DeviceMemory;
-use hca_spec::cmd::{AllocMemicIn, AllocMemicOut, DeallocMemicIn};
+use hca_spec::cmd::{
+    AllocMemicIn, AllocMemicOut, DeallocMemicIn, ModifyMemicIn, ModifyMemicOut, modify_memic,
+};
 use hca_spec::command::Status;
 
 use super::call::{done, reply};
@@ -51,6 +53,10 @@ pub(super) fn dealloc(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NONE: Failure =
         bad_resource("DEALLOC_MEMIC: memic_start_addr: no piece of device memory begins there");
     const SIZE: Failure = bad_param("DEALLOC_MEMIC: memic_size: the piece has another");
+    const OPERATIONS: Failure = Failure::new(
+        Status::BadResourceState,
+        "DEALLOC_MEMIC: memic_start_addr: operations on the piece have addresses (MODIFY_MEMIC)",
+    );
     let dealloc = call.view::<DeallocMemicIn>()?;
     let start = dealloc.get(DeallocMemicIn::MEMIC_START_ADDR);
     let size = dealloc.get(DeallocMemicIn::MEMIC_SIZE);
@@ -58,8 +64,48 @@ pub(super) fn dealloc(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     if u64::from(size) != len {
         return Err(SIZE.got(size).exactly(len));
     }
+    let operations = fw.icm.device_memory.operations_at(start).unwrap_or(0);
+    if operations != 0 {
+        return Err(OPERATIONS.got(operations));
+    }
     fw.icm.device_memory.free(start);
     Ok(done())
+}
+
+/// Whether pieces have operations: those of a ConnectX-6 Dx.
+pub(super) fn has_operations(fw: &Firmware) -> bool {
+    fw.personality().capabilities.device_memory.get(DeviceMemory::MEMIC_OPERATIONS) != 0
+}
+
+/// Gives an operation on a piece addresses, or takes them away. A second time is answered like the first.
+pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    const NONE: Failure =
+        bad_resource("MODIFY_MEMIC: memic_start_addr: no piece of device memory begins there");
+    const MODE: Failure = bad_param("MODIFY_MEMIC: op_mod must be 0 (addresses) or 1 (no longer)");
+    const OPERATION: Failure =
+        bad_param("MODIFY_MEMIC: memic_operation_type: there is no such operation (memic_operations)");
+    const UNUSED: Failure =
+        bad_resource("MODIFY_MEMIC: memic_operation_type: that operation on the piece has no addresses");
+    let modify = call.view::<ModifyMemicIn>()?;
+    let (mode, start) = (modify.get(ModifyMemicIn::OP_MOD), modify.get(ModifyMemicIn::MEMIC_START_ADDR));
+    let operation = modify.get(ModifyMemicIn::MEMIC_OPERATION_TYPE);
+    let memory = &mut fw.icm.device_memory;
+    if !memory.has_operation(operation) {
+        return Err(OPERATION.got(operation));
+    }
+    let bit = 1_u32.checked_shl(operation).unwrap_or(0);
+    let operations = memory.operations_at(start).ok_or(NONE.got(start))?;
+    match mode {
+        modify_memic::ALLOC => memory.set_operations(start, operations | bit),
+        modify_memic::DEALLOC if operations & bit == 0 => return Err(UNUSED.got(operation)),
+        modify_memic::DEALLOC => memory.set_operations(start, operations & !bit),
+        _ => return Err(MODE.got(mode)),
+    }
+    let mut out = ModifyMemicOut::new();
+    if mode == modify_memic::ALLOC {
+        out.set(ModifyMemicOut::MEMIC_OPERATION_ADDR, memory.operation_address(start, operation));
+    }
+    Ok(reply(&mut out))
 }
 
 /// Where the templates' piece lies: the window's begin, of every kind of adapter that has one.
@@ -82,6 +128,12 @@ pub(super) fn dealloc_template(_: &Fixture) -> Vec<u8> {
         .set(DeallocMemicIn::MEMIC_SIZE, SIZE)
         .bytes()
         .to_vec()
+}
+
+/// MODIFY_MEMIC: addresses at which that page's bytes are incremented.
+pub(super) fn modify_template(_: &Fixture) -> Vec<u8> {
+    let mut modify = ModifyMemicIn::new();
+    modify.set(ModifyMemicIn::MEMIC_START_ADDR, START).bytes().to_vec()
 }
 
 #[cfg(test)]
@@ -151,6 +203,60 @@ mod tests {
         }
         let mut other = Bench::initialized();
         assert_eq!(alloc(&mut other, START, 0x1000, 64, 0).0, Status::BadOp, "a ConnectX-4 has none");
+    }
+
+    /// What operations do, what they leave, and that a piece is not freed below them.
+    #[test]
+    fn operations_have_addresses_of_their_own() {
+        use hca_spec::caps::memic_operation::{INCREMENT, TEST_AND_SET};
+        let personality = Personality::named("connectx6dx").expect("it is there");
+        let mut b = Bench::initialized_with(Config { personality, ..Config::default() });
+        let modify = |b: &mut Bench, mode: u32, operation: u32, start: u64| {
+            let mut input = ModifyMemicIn::new();
+            input.set(ModifyMemicIn::OP_MOD, mode).set(ModifyMemicIn::MEMIC_OPERATION_TYPE, operation);
+            input.set(ModifyMemicIn::MEMIC_START_ADDR, start);
+            let answer = b.put(Opcode::ModifyMemic, &input, ModifyMemicOut::SIZE);
+            let out = ModifyMemicOut::from_prefix_or_zero(&answer.output);
+            (answer.status(), out.get(ModifyMemicOut::MEMIC_OPERATION_ADDR))
+        };
+        let piece = START + 0x1000;
+        assert_eq!(modify(&mut b, 0, INCREMENT, piece).0, Status::BadResource);
+        assert_eq!(alloc(&mut b, piece, 0x1000, 0x1000, 0).0, Status::Ok);
+        for (mode, operation, start, expected) in [
+            (2, INCREMENT, piece, Status::BadParam),
+            (0, 2, piece, Status::BadParam),
+            (0, 255, piece, Status::BadParam),
+            (0, INCREMENT, piece + 64, Status::BadResource),
+            (1, INCREMENT, piece, Status::BadResource),
+        ] {
+            assert_eq!(modify(&mut b, mode, operation, start).0, expected, "{mode} {operation} {start:#x}");
+        }
+        let (_, add) = modify(&mut b, 0, INCREMENT, piece);
+        assert!(!b.fw.icm.device_memory.load(add - (256 << 10), &mut [0]), "one without addresses yet");
+        let (_, test) = modify(&mut b, 0, TEST_AND_SET, piece);
+        assert_eq!((add, test), (piece - (256 << 10), piece - (512 << 10)));
+        assert_eq!(modify(&mut b, 0, INCREMENT, piece), (Status::Ok, add), "asked for again");
+        let memory = &b.fw.icm.device_memory;
+        let at = |offset: u64| {
+            let mut found = [0xaa];
+            assert!(memory.load(offset, &mut found));
+            found[0]
+        };
+        assert!(memory.store(piece + 0xfff, &[0xfe]) && memory.store(add + 0xfff, &[5]), "it wraps");
+        assert_eq!((at(add + 0xfff), at(piece + 0xfff)), (3, 3), "a read there changes nothing");
+        assert_eq!((at(test + 0xfff), at(test + 0xfff), at(piece + 0xfff)), (3, 1, 1));
+        assert!(!memory.store(test, &[7]) && !memory.store(add, &[1, 2]), "neither operation nor width");
+        assert!(!memory.load(test, &mut [0; 4]) && at(piece) == 0);
+        assert!(!memory.load(add + 0x1000, &mut [0]) && !memory.store(add - 1, &[1]), "other pieces");
+        assert!(!memory.load(test - 0x1001, &mut [0]) && !memory.load(0, &mut [0]));
+        assert_eq!(dealloc(&mut b, piece, 0x1000), Status::BadResourceState);
+        for (operation, address) in [(INCREMENT, add), (TEST_AND_SET, test)] {
+            assert_eq!(modify(&mut b, 1, operation, piece), (Status::Ok, 0));
+            assert!(!b.fw.icm.device_memory.load(address, &mut [0]));
+        }
+        assert_eq!(dealloc(&mut b, piece, 0x1000), Status::Ok);
+        let mut five = bench();
+        assert_eq!(modify(&mut five, 0, INCREMENT, START).0, Status::BadOp, "a ConnectX-5 has none");
     }
 
     /// Doorbells end where device memory begins.

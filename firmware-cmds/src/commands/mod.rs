@@ -51,6 +51,7 @@ mod roce_address;
 pub mod row;
 mod rq;
 mod rqt;
+mod scheduling;
 mod sq;
 mod srq;
 pub mod table;

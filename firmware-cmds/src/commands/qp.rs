@@ -2,10 +2,12 @@
 //!
 //! Source: PRM "CREATE_QP", "DESTROY_QP", "QUERY_QP".
 
-use hca_spec::caps::General;
-use hca_spec::cmd::{CreateQpIn, QueryQpOut};
+use std::collections::BTreeSet;
+
+use hca_spec::caps::{General, General2};
+use hca_spec::cmd::{CreateQpIn, PAS_OFFSET, QueryQpIn, QueryQpOut};
 use hca_spec::ids::Qpn;
-use hca_spec::qpc::{QpState, Qpc, RqType, ServiceType};
+use hca_spec::qpc::{QpState, Qpc, QpcExt, RqType, ServiceType, send_dbr_mode};
 
 use super::call::{check_record, check_uar, done, named, reply, with_pages};
 use super::fixture::{Fixture, input};
@@ -100,6 +102,39 @@ pub(super) fn check_names(fw: &Firmware, ctx: &Qpc, names: Names) -> Result<(), 
     Ok(())
 }
 
+/// Refuses what this adapter does not have of an initiator's streams and of queues without a record; what no capability tells of means nothing.
+fn check_options(fw: &Firmware, create: &CreateQpIn, ctx: &mut Qpc) -> Result<(), Failure> {
+    const EXTENSION: Failure =
+        bad_param("CREATE_QP: qpc_ext: the extension of a context is set by INIT2INIT and RTS2RTS");
+    const STREAMS: Failure =
+        bad_param("CREATE_QP: log_num_dci_stream_channels is above log_max_dci_stream_channels");
+    const ERRORED: Failure =
+        bad_param("CREATE_QP: log_num_dci_errored_streams is above log_max_dci_errored_streams");
+    const MODE: Failure =
+        bad_param("CREATE_QP: send_dbr_mode must be 0 (record) or 1 (no record, send_dbr_mode_no_dbr_ext)");
+    if create.get(CreateQpIn::QPC_EXT) == 1 && fw.general_max.get(General::QPC_EXTENSION) == 1 {
+        return Err(EXTENSION);
+    }
+    for (field, cap, failure) in [
+        (Qpc::LOG_NUM_DCI_STREAM_CHANNELS, General::LOG_MAX_DCI_STREAM_CHANNELS, STREAMS),
+        (Qpc::LOG_NUM_DCI_ERRORED_STREAMS, General::LOG_MAX_DCI_ERRORED_STREAMS, ERRORED),
+    ] {
+        let limit = fw.general_max.get(cap);
+        match ctx.get(field) {
+            _ if limit == 0 || ctx.get(Qpc::ST) != ServiceType::Dci as u32 => _ = ctx.set(field, 0),
+            value if value > limit => return Err(failure.got(value).limit(limit)),
+            _ => {}
+        }
+    }
+    let recordless = fw.personality().capabilities.general_2.get(General2::SEND_DBR_MODE_NO_DBR_EXT) == 1;
+    match ctx.get(Qpc::SEND_DBR_MODE) {
+        _ if !recordless => _ = ctx.set(Qpc::SEND_DBR_MODE, send_dbr_mode::RECORD),
+        send_dbr_mode::RECORD | send_dbr_mode::NO_RECORD => {}
+        other => return Err(MODE.got(other)),
+    }
+    Ok(())
+}
+
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const SERVICE: Failure = bad_param("CREATE_QP: st: the service type is not one this adapter has");
     const NO_QP0: Failure = bad_param("CREATE_QP: st: there is no QP0 on Ethernet ports (IBTA A16.4)");
@@ -126,6 +161,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     if size > limit {
         return Err(SIZE.got(size).limit(limit));
     }
+    check_options(fw, create, &mut ctx)?;
     if ctx.get(Qpc::NO_SQ) == 0 {
         check_uar(fw, ctx.get(Qpc::UAR_PAGE), UAR)?;
     }
@@ -146,6 +182,8 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         buffer: Buffer::default(),
         multicast: 0,
         drained_event: false,
+        groups: [0; 2],
+        errored_streams: BTreeSet::new(),
         send_only: None,
     };
     let bytes = qp.rq_bytes() + qp.sq_bytes();
@@ -174,8 +212,16 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
     fw.icm.management.remove(&Qpn(number));
     fw.icm.uncount_pages(qp.buffer.pages().len());
     hold(fw, &qp.ctx, false);
+    fw.icm.hold_elements(qp.groups, false);
     effects.push(Effect::QpDestroyed(Qpn(number)));
     Ok(done())
+}
+
+/// Where QUERY_QP's page list begins: behind the context, and its extension if that is asked for.
+pub(super) fn list_offset(fw: &Firmware, call: &Call<'_>) -> usize {
+    let asked = QueryQpIn::from_prefix_or_zero(call.input).get(QueryQpIn::QPC_EXT) == 1;
+    let extended = asked && fw.general_max.get(General::QPC_EXTENSION) == 1;
+    if extended { PAS_OFFSET + QpcExt::SIZE } else { PAS_OFFSET }
 }
 
 pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
@@ -184,7 +230,17 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     let mut out = QueryQpOut::new();
     out.set(QueryQpOut::OPT_PARAM_MASK, qp.opt_param_mask);
     *out.qpc_mut() = qp.ctx;
-    Ok(with_pages(reply(&out), &qp.buffer))
+    let mut out = with_pages(reply(&out), &qp.buffer);
+    if list_offset(fw, call) > PAS_OFFSET {
+        let [requester, responder] = qp.groups;
+        let mut ext = QpcExt::new();
+        ext.set(QpcExt::QOS_QUEUE_GROUP_ID_REQUESTER, requester);
+        ext.set(QpcExt::QOS_QUEUE_GROUP_ID_RESPONDER, responder);
+        let list = out.split_off(PAS_OFFSET.min(out.len()));
+        out.extend_from_slice(ext.bytes());
+        out.extend(list);
+    }
+    Ok(out)
 }
 
 /// CREATE_QP: an RC queue pair.

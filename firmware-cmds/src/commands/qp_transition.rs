@@ -7,16 +7,17 @@
 //! and 11.2.5.2; which fields the mlx5 driver fills.
 
 use hca_spec::caps::General;
-use hca_spec::cmd::ModifyQpIn;
+use hca_spec::cmd::{ModifyQpExtIn, ModifyQpIn};
 use hca_spec::command::{Opcode, Status};
 use hca_spec::ids::Qpn;
 use hca_spec::layout::Field;
-use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, opt, opt_95_32, path_migration};
+use hca_spec::qpc::{AddressPath, QpState, Qpc, QpcExt, ServiceType, opt, opt_95_32, path_migration};
 
 use super::call::done;
 use super::fixture::Fixture;
 use super::qp::{Names, check_names, find, hold};
 use super::row::{Call, Outcome};
+use super::scheduling::{check_group, has_groups};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
@@ -159,15 +160,59 @@ fn merge_optional(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
     }
 }
 
-/// Takes the further optional parameters of RTS2RTS.
-fn merge_further(fw: &Firmware, ctx: &mut Qpc, modify: &ModifyQpIn, qpn: u32) -> Result<(), Failure> {
-    const UNKNOWN: Failure =
-        bad_param("RTS2RTS: opt_param_mask_95_32 has bits other than the UDP source port's");
+/// What further optional parameters change beside the context.
+#[derive(Default)]
+struct Further {
+    groups: Option<[u32; 2]>,
+    /// The stream that is taken out of error.
+    stream: Option<u16>,
+}
+
+/// Takes the further optional parameters of RTS2RTS and INIT2INIT.
+fn merge_further(fw: &Firmware, ctx: &mut Qpc, call: &Call<'_>, qpn: u32) -> Result<Further, Failure> {
+    const UNKNOWN: Failure = bad_param("QP: opt_param_mask_95_32 has bits that the transition does not have");
     const ABSENT: Failure =
         bad_param("RTS2RTS: opt_param_mask_95_32: only RoCE has UDP ports (rts2rts_qp_udp_sport)");
+    const EXTENSION: Failure = bad_param("QP: opt_param_mask_95_32: qpc_ext must be 1 for that parameter");
+    const GROUPS: Failure =
+        bad_param("QP: opt_param_mask_95_32: there are no groups of queues (nic_qp_scheduling)");
+    const STREAM: Failure = Failure::new(
+        Status::BadResourceState,
+        "RTS2RTS: dci_stream_channel_id: no stream of that number is in error",
+    );
+    let modify = call.view::<ModifyQpIn>()?;
     let mask = modify.get(ModifyQpIn::OPT_PARAM_MASK_95_32);
-    if mask & !opt_95_32::UDP_SPORT != 0 {
-        return Err(UNKNOWN.of(qpn).got(mask).limit(opt_95_32::UDP_SPORT));
+    let known = match call.command.opcode {
+        Opcode::Rts2RtsQp => {
+            opt_95_32::UDP_SPORT | opt_95_32::QOS_QUEUE_GROUP_ID | opt_95_32::DCI_STREAM_CHANNEL_ID
+        }
+        _ => opt_95_32::QOS_QUEUE_GROUP_ID,
+    };
+    if mask & !known != 0 {
+        return Err(UNKNOWN.of(qpn).got(mask).limit(known));
+    }
+    let mut further = Further::default();
+    let extended = ModifyQpExtIn::from_prefix_or_zero(call.input);
+    let extends =
+        extended.get(ModifyQpExtIn::QPC_EXT) == 1 && fw.general_max.get(General::QPC_EXTENSION) == 1;
+    if mask & !opt_95_32::UDP_SPORT != 0 && !extends {
+        return Err(EXTENSION.of(qpn).got(mask));
+    }
+    if mask & opt_95_32::QOS_QUEUE_GROUP_ID != 0 {
+        if !has_groups(fw) {
+            return Err(GROUPS.of(qpn).got(mask));
+        }
+        let fields = [QpcExt::QOS_QUEUE_GROUP_ID_REQUESTER, QpcExt::QOS_QUEUE_GROUP_ID_RESPONDER];
+        let groups = fields.map(|field| extended.ext().get(field));
+        for group in groups {
+            check_group(fw, group)?;
+        }
+        further.groups = Some(groups);
+    }
+    if mask & opt_95_32::DCI_STREAM_CHANNEL_ID != 0 {
+        let stream = extended.ext().get(QpcExt::DCI_STREAM_CHANNEL_ID) as u16;
+        find(fw, qpn)?.errored_streams.get(&stream).ok_or(STREAM.of(qpn).got(stream))?;
+        further.stream = Some(stream);
     }
     if mask & opt_95_32::UDP_SPORT != 0 {
         if fw.general_max.get(General::RTS2RTS_QP_UDP_SPORT) == 0 {
@@ -176,7 +221,7 @@ fn merge_further(fw: &Firmware, ctx: &mut Qpc, modify: &ModifyQpIn, qpn: u32) ->
         let from = modify.qpc().primary_path();
         copy_path(ctx.primary_path_mut(), from, &[AddressPath::UDP_SPORT]);
     }
-    Ok(())
+    Ok(further)
 }
 
 fn check_path(fw: &Firmware, path: &AddressPath, qpn: u32) -> Result<(), Failure> {
@@ -249,10 +294,13 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     // A queue that drains goes on doing so.
     let to = if call.command.opcode == Opcode::Sqd2SqdQp { from } else { to };
     let mut ctx = old;
-    let (mut mask, mut drained_event) = (0, false);
+    let (mut mask, mut drained_event, mut further) = (0, false, Further::default());
     match call.command.opcode {
         Opcode::ToErrQp => {}
-        Opcode::ToRstQp => forget_progress(&mut ctx),
+        Opcode::ToRstQp => {
+            forget_progress(&mut ctx);
+            further.groups = Some([0; 2]);
+        }
         _ => {
             let modify = call.view::<ModifyQpIn>()?;
             let new = modify.qpc();
@@ -262,8 +310,8 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
             merge_required(&mut ctx, new, call.command.opcode, mask);
             merge_optional(&mut ctx, new, call.command.opcode, mask);
             // Other transitions have nothing there.
-            if call.command.opcode == Opcode::Rts2RtsQp {
-                merge_further(fw, &mut ctx, modify, number)?;
+            if matches!(call.command.opcode, Opcode::Rts2RtsQp | Opcode::Init2InitQp) {
+                further = merge_further(fw, &mut ctx, call, number)?;
             }
             check_names(fw, &ctx, Names::All)?;
             check_path(fw, ctx.primary_path(), number)?;
@@ -285,6 +333,17 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         qp.ctx = ctx;
         qp.opt_param_mask |= mask;
         qp.drained_event = drained_event;
+        if let Some(stream) = further.stream {
+            qp.errored_streams.remove(&stream);
+        }
+        if to == QpState::Reset {
+            qp.errored_streams.clear();
+        }
+        if let Some(groups) = further.groups {
+            let old = std::mem::replace(&mut qp.groups, groups);
+            fw.icm.hold_elements(groups, true);
+            fw.icm.hold_elements(old, false);
+        }
     }
     effects.push(Effect::QpModified { qpn: Qpn(number), from, to });
     Ok(done())

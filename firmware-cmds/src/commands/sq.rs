@@ -17,6 +17,7 @@ use super::fixture::{Fixture, input};
 use super::pacing::{has_rates, may_name};
 use super::qp::hold;
 use super::row::{Call, Outcome};
+use super::scheduling::check_group;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
@@ -26,7 +27,6 @@ use crate::object::Kind;
 
 const NO_SQ: Failure = bad_resource("there is no SQ of that number");
 const RATE: Failure = bad_param("SQ: packet_pacing_rate_limit_index is beyond packet_pacing_rate_table_size");
-const GROUP: Failure = bad_param("SQ: qos_queue_group_id: there are no groups of queues");
 /// [`ModifySqIn::MODIFY_BITMASK`]: the rate.
 const MODIFY_RATE: u64 = 1 << 0;
 /// [`ModifySqIn::MODIFY_BITMASK`]: the group.
@@ -81,7 +81,6 @@ fn check_options(fw: &Firmware, sqc: &Sqc) -> Result<(), Failure> {
         (Sqc::TS_CQE_TO_DEST_CQN, 0, TS_CQE),
         (Sqc::MIN_WQE_INLINE_MODE, LAYER_4, INLINE),
         (Sqc::PACKET_PACING_RATE_LIMIT_INDEX, rates(fw), RATE),
-        (Sqc::QOS_QUEUE_GROUP_ID, 0, GROUP),
     ] {
         if sqc.get(field) > most {
             return Err(refusal.got(sqc.get(field)).limit(most));
@@ -120,6 +119,8 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         fw.icm.tiss.get(number).ok_or(NO_TIS.got(number))?;
     }
     check_options(fw, sqc)?;
+    let groups = [sqc.get(Sqc::QOS_QUEUE_GROUP_ID), 0];
+    check_group(fw, sqc.get(Sqc::QOS_QUEUE_GROUP_ID))?;
     may_name(fw, call, sqc.get(Sqc::PACKET_PACING_RATE_LIMIT_INDEX))?;
     if wq.get(Wq::WQ_TYPE) != CYCLIC {
         return Err(TYPE.got(wq.get(Wq::WQ_TYPE)));
@@ -163,11 +164,15 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         rate_limit: sqc.get(Sqc::PACKET_PACING_RATE_LIMIT_INDEX) as u16,
     };
     let pages = buffer.pages().len();
-    let number =
-        fw.icm.qps.insert(Qp { ctx, buffer, send_only: Some(options), ..Qp::default() }).map_err(|_| FULL)?;
+    let number = fw
+        .icm
+        .qps
+        .insert(Qp { ctx, buffer, groups, send_only: Some(options), ..Qp::default() })
+        .map_err(|_| FULL)?;
     fw.icm.count_pages(pages);
     hold(fw, &ctx, true);
     hold_tis(fw, tis, true);
+    fw.icm.hold_elements(groups, true);
     effects.push(Effect::QpCreated(Qpn(number)));
     named(number)
 }
@@ -198,14 +203,18 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         return Err(RATE.of(number).got(index).limit(rates(fw)));
     }
     may_name(fw, call, rate.unwrap_or(0))?;
-    if bits & MODIFY_GROUP != 0 && new.get(Sqc::QOS_QUEUE_GROUP_ID) != 0 {
-        return Err(GROUP.of(number).got(new.get(Sqc::QOS_QUEUE_GROUP_ID)));
-    }
+    let group = (bits & MODIFY_GROUP != 0).then(|| new.get(Sqc::QOS_QUEUE_GROUP_ID));
+    check_group(fw, group.unwrap_or(0))?;
     if let Some(qp) = fw.icm.qps.get_mut(number) {
         if let (Some(index), Some(options)) = (rate, &mut qp.send_only) {
             options.rate_limit = index as u16;
         }
         qp.ctx.set(Qpc::STATE, to as u32);
+        if let Some(group) = group {
+            let old = std::mem::replace(&mut qp.groups, [group, 0]);
+            fw.icm.hold_elements([group, 0], true);
+            fw.icm.hold_elements(old, false);
+        }
     }
     effects.push(Effect::QpModified { qpn: Qpn(number), from, to });
     Ok(done())
@@ -218,6 +227,7 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effe
     fw.icm.uncount_pages(qp.buffer.pages().len());
     hold(fw, &qp.ctx, false);
     hold_tis(fw, qp.send_only.and_then(|options| options.tis), false);
+    fw.icm.hold_elements(qp.groups, false);
     effects.push(Effect::QpDestroyed(Qpn(number)));
     Ok(done())
 }
@@ -234,6 +244,7 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     sqc.set(Sqc::MIN_WQE_INLINE_MODE, options.min_inline_mode.into());
     sqc.set(Sqc::PACKET_PACING_RATE_LIMIT_INDEX, options.rate_limit.into());
     sqc.set(Sqc::ALLOW_MULTI_PKT_SEND_WQE, options.multi_packet.into());
+    sqc.set(Sqc::QOS_QUEUE_GROUP_ID, qp.groups.first().copied().unwrap_or(0));
     if let Some(tis) = options.tis {
         sqc.set(Sqc::TIS_LST_SZ, 1).set(Sqc::TIS_NUM_0, tis);
     }

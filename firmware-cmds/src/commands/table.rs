@@ -135,6 +135,8 @@ rows! {
         User::KERNEL, Create, Update(memic::alloc), Input(memic::alloc_template), if Firmware::has_device_memory;
     DeallocMemic, "DEALLOC_MEMIC", Initialized, (DeallocMemicIn::SIZE, DONE), NONE, OBJECT,
         User::KERNEL, Destroy, Update(memic::dealloc), Input(memic::dealloc_template), if Firmware::has_device_memory;
+    ModifyMemic, "MODIFY_MEMIC", Initialized, (ModifyMemicIn::SIZE, ModifyMemicOut::SIZE), NONE, OBJECT,
+        User::KERNEL, Modify, Update(memic::modify), Input(memic::modify_template), if memic::has_operations;
 
     CreateEq, "CREATE_EQ", Initialized, (CreateEqIn::SIZE, NAME), makes(Eq), LIST_AT_ONCE,
         User::KERNEL, Create, WithEffects(eq::create), Input(eq::create_template);
@@ -306,7 +308,7 @@ rows! {
         User::naming(names::create_sq).placed(place::sq), Create, WithEffects(sq::create),
         Input(sq::create_template), if Firmware::has_send_queues;
     ModifySq, "MODIFY_SQ", Initialized, (ModifySqIn::SIZE, DONE), changes(Sq), OBJECT,
-        User::ALL, Modify, WithEffects(sq::modify), Input(sq::modify_template), if Firmware::has_send_queues;
+        User::naming(names::modify_sq), Modify, WithEffects(sq::modify), Input(sq::modify_template), if Firmware::has_send_queues;
     DestroySq, "DESTROY_SQ", Initialized, (OBJECT, DONE), destroys(Sq), OBJECT,
         User::ALL, Destroy, WithEffects(sq::destroy), Object, if Firmware::has_send_queues;
     QuerySq, "QUERY_SQ", Initialized, (OBJECT, QuerySqOut::SIZE), queries(Sq), OBJECT,
@@ -409,7 +411,7 @@ rows! {
         User::naming(general_object::names), Create, Update(general_object::create),
         Input(general_object::create_template);
     ModifyGeneralObject, "MODIFY_GENERAL_OBJECT", Initialized, (OBJECT, DONE), changes(GeneralObject), OBJECT,
-        User::ALL, Modify, ReadOnly(general_object::modify),
+        User::ALL, Modify, Update(general_object::modify),
         Refused(general_object::template, "reserved QP numbers have nothing to change");
     QueryGeneralObject, "QUERY_GENERAL_OBJECT", Initialized, (GeneralObjectIn::SIZE, general_object::QUERY_LEN),
         queries(GeneralObject), OBJECT, User::ALL, Query, ReadOnly(general_object::query), Input(general_object::template);

@@ -4,7 +4,11 @@
 //! may have an InfiniBand port, too, so that programs find what came with it on either link layer. Of what else real ones have
 //! its capability pages announce nothing: see "what does not" in `docs/src/features.md`.
 
-use hca_spec::caps::{DeviceMemory, General, Qos, Roce, object_type, steering_format};
+use hca_spec::caps::{
+    DeviceMemory, General, General2, Qos, Roce, memic_operation, object_type, steering_format,
+};
+
+use hca_spec::sched::{element, tsar};
 
 use super::{FirmwareVersion, Pci, PciLink, PciSpeed, Personality, connectx5};
 
@@ -24,6 +28,9 @@ const PATTERN_ICM: u64 = 0x28_0000_0000;
 /// log2 of the smallest piece of each, in bytes.
 const LOG_ICM_PIECE: u32 = 12;
 
+/// log2 of the streams that an initiator of dynamic connections may have at once, and of those in error. Estimate.
+const LOG_STREAMS: u32 = 5;
+
 /// The whole of it.
 pub(super) fn personality() -> Personality {
     let like = connectx5::personality();
@@ -33,12 +40,33 @@ pub(super) fn personality() -> Personality {
     // Flow tables in memory that drivers write: how they come to that memory, and what its entries look like.
     let general = &mut ethernet.general;
     let objects = general.get(General::GENERAL_OBJ_TYPES);
-    let more = 1 << object_type::SW_ICM | 1 << object_type::FLOW_SAMPLER;
+    let more =
+        1 << object_type::SW_ICM | 1 << object_type::FLOW_SAMPLER | 1 << object_type::SCHEDULING_ELEMENT;
     general.set(General::GENERAL_OBJ_TYPES, objects | more);
     general.set(General::STEERING_FORMAT_VERSION, steering_format::CONNECTX_6_DX);
-    ethernet.roce.set(Roce::FL_RC_QP_WHEN_ROCE_ENABLED, 1);
-    ethernet.qos.set(Qos::PACKET_PACING_UID, 1);
+    general.set(General::FL_RC_QP_WHEN_ROCE_DISABLED, 1);
+    ethernet.roce.set(Roce::FL_RC_QP_WHEN_ROCE_ENABLED, 1).set(Roce::FL_RC_QP_WHEN_ROCE_DISABLED, 1);
+    // Trees of nodes and groups of queues.
+    let qos = &mut ethernet.qos;
+    qos.set(Qos::PACKET_PACING_UID, 1).set(Qos::NIC_SQ_SCHEDULING, 1).set(Qos::NIC_QP_SCHEDULING, 1);
+    qos.set(Qos::NIC_BW_SHARE, 1).set(Qos::NIC_RATE_LIMIT, 1);
+    qos.set(Qos::NIC_ELEMENT_TYPE, 1 << element::TSAR | 1 << element::QUEUE_GROUP);
+    qos.set(Qos::NIC_TSAR_TYPE, 1 << tsar::DWRR);
+    for general in [&mut capabilities.general, &mut ethernet.general] {
+        general.set(General::QPC_EXTENSION, 1);
+        let objects = general.get(General::GENERAL_OBJ_TYPES);
+        general.set(General::GENERAL_OBJ_TYPES, objects | 1 << object_type::AV_QP_MAPPING);
+        general.set(General::LOG_MAX_DCI_STREAM_CHANNELS, LOG_STREAMS);
+        general.set(General::LOG_MAX_DCI_ERRORED_STREAMS, LOG_STREAMS);
+    }
+    let more = &mut capabilities.general_2;
+    more.set(General2::SEND_DBR_MODE_NO_DBR_EXT, 1);
+    more.set(General2::LOG_MAX_SEND_DBR_LESS_QP_SQ, capabilities.general.get(General::LOG_MAX_QP));
     let memory = &mut capabilities.device_memory;
+    // Of single bytes: nothing public says in which order an operation takes the bytes of a wider access.
+    memory.set(DeviceMemory::MEMIC_INCREMENT_SIZES, 1).set(DeviceMemory::MEMIC_TEST_AND_SET_SIZES, 1);
+    let operations = 1 << memic_operation::INCREMENT | 1 << memic_operation::TEST_AND_SET;
+    memory.set(DeviceMemory::MEMIC_OPERATIONS, operations);
     memory.set(DeviceMemory::STEERING_SW_ICM_START_ADDRESS, STEERING_ICM);
     memory.set(DeviceMemory::LOG_STEERING_SW_ICM_SIZE, LOG_STEERING_ICM);
     memory.set(DeviceMemory::HEADER_MODIFY_SW_ICM_START_ADDRESS, LIST_ICM);

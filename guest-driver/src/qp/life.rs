@@ -19,6 +19,38 @@ impl<B: Bus> Hca<B> {
         self.modify_qp(qp, Opcode::Rst2InitQp, QpState::Init, input)
     }
 
+    /// Takes a stream of an initiator out of error: its requests are executed again. In RTS.
+    pub fn qp_reset_stream(&mut self, qp: &mut Qp<B::Dma>, stream: u16) -> Result<(), Error> {
+        let mut ext = QpcExt::new();
+        ext.set(QpcExt::DCI_STREAM_CHANNEL_ID, stream.into());
+        self.modify_extension(qp, Opcode::Rts2RtsQp, opt_95_32::DCI_STREAM_CHANNEL_ID, &ext)
+    }
+
+    /// Puts requests and answers of a queue pair in RTS into groups ([`Hca::create_scheduling_element`]); 0: into none.
+    pub fn qp_set_groups(&mut self, qp: &mut Qp<B::Dma>, groups: [u32; 2]) -> Result<(), Error> {
+        let [requester, responder] = groups;
+        let mut ext = QpcExt::new();
+        ext.set(QpcExt::QOS_QUEUE_GROUP_ID_REQUESTER, requester);
+        ext.set(QpcExt::QOS_QUEUE_GROUP_ID_RESPONDER, responder);
+        self.modify_extension(qp, Opcode::Rts2RtsQp, opt_95_32::QOS_QUEUE_GROUP_ID, &ext)
+    }
+
+    fn modify_extension(
+        &mut self,
+        qp: &mut Qp<B::Dma>,
+        opcode: Opcode,
+        mask: u64,
+        ext: &QpcExt,
+    ) -> Result<(), Error> {
+        let mut plain = ModifyQpIn::new();
+        plain.set(ModifyQpIn::QPN, qp.number.0).set(ModifyQpIn::OPT_PARAM_MASK_95_32, mask);
+        qp.common(plain.qpc_mut());
+        let mut input = ModifyQpExtIn::from_prefix_or_zero(plain.bytes());
+        input.set(ModifyQpExtIn::QPC_EXT, 1);
+        *input.ext_mut() = *ext;
+        self.execute(opcode, 0, input.bytes().to_vec(), OutHeader::SIZE).map(drop)
+    }
+
     /// Stays in INIT: from now on a signature error drains the send queue, with an event.
     pub fn qp_drain_on_signature_errors(&mut self, qp: &mut Qp<B::Dma>) -> Result<(), Error> {
         let mut input = ModifyQpIn::new();

@@ -19,7 +19,7 @@ const MUST_BE_OK: &str = include_str!("../../suites/must-be-ok.txt");
 const SKIPS: &str = include_str!("../../suites/skips.txt");
 const ALL: Duration = Duration::from_secs(1800);
 /// Different tests that are ok on at least one link layer: what is left of 321 without those of other adapters and of later ones.
-const DISTINCT: usize = 239;
+const DISTINCT: usize = 250;
 
 /// What the ports of a boot's adapter are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +78,8 @@ struct Boot {
 }
 
 /// Tests of the connection manager want IP addresses on the fabric, and so somebody who manages the subnet; those that drive the adapter from user space want it behind an IOMMU and without its kernel driver; those of UAR pages
-/// an adapter with BlueFlame; those of device memory a ConnectX-5; those of flow tables that change packets, and of software steering, a ConnectX-6 Dx. A port of Ethernet has its addresses by itself.
-const BOOTS: [Boot; 7] = [
+/// an adapter with BlueFlame; those of device memory a ConnectX-5; those of flow tables that change packets, of software steering, and of what else came with it, a ConnectX-6 Dx; two of them one whose driver leaves RoCE alone. A port of Ethernet has its addresses by itself.
+const BOOTS: [Boot; 8] = [
     Boot {
         link_layer: LinkLayer::InfiniBand,
         topology: "loopback",
@@ -120,13 +120,20 @@ const BOOTS: [Boot; 7] = [
         topology: "eth",
         only: "",
         before: HUGE_PAGES,
-        options: "--but 'mlx5_vfio|mlx5_uar|mlx5_dr|mlx5_flow|mlx5_pp'",
+        options: "--but 'mlx5_vfio|mlx5_uar|mlx5_dr|mlx5_flow|mlx5_pp|mlx5_dm_ops|mlx5_sched|_stream|ah_to_qp|doorbell_less'",
     },
     Boot {
         link_layer: LinkLayer::Ethernet,
         topology: "connectx6dx-eth.toml",
-        only: "mlx5_dr|mlx5_flow|mlx5_pp",
+        only: "mlx5_dr|mlx5_flow|mlx5_pp|mlx5_dm_ops|mlx5_sched|_stream|ah_to_qp|doorbell_less",
         before: QUIET,
+        options: "--but roce_bth",
+    },
+    Boot {
+        link_layer: LinkLayer::Ethernet,
+        topology: "connectx6dx-eth.toml",
+        only: "roce_bth",
+        before: NO_ROCE,
         options: "",
     },
 ];
@@ -134,6 +141,11 @@ const BOOTS: [Boot; 7] = [
 /// The guest's own network device asks for routers for as long as none answers. Rules that take every frame take these questions, too,
 /// which come back by the cable.
 const QUIET: &str = "sysctl -qw net.ipv6.conf.hca0.router_solicitations=0";
+/// The driver is told to leave RoCE alone, starts anew, and its network device is as quiet.
+const NO_ROCE: &str = "slot=$(basename $(readlink -f /sys/class/infiniband/mlx5_0/device)); \
+                       devlink dev param set pci/$slot name enable_roce value false cmode driverinit; \
+                       devlink dev reload pci/$slot; port=$(ls /sys/bus/pci/devices/$slot/net); \
+                       sysctl -qw net.ipv6.conf.$port.router_solicitations=0; ip link set $port up; sleep 1";
 const HUGE_PAGES: &str = "echo 64 > /proc/sys/vm/nr_hugepages";
 
 /// All of them, each boot in one guest whose adapter is looped back.

@@ -21,15 +21,15 @@ const KEY: u64 = 0x0123_4567_89ab_cdef;
 const MTU_CODE: u8 = 3;
 
 /// End 0 of the pair has initiators, end 1 has targets on one shared receive queue.
-struct DcPair {
-    pair: Pair<ModelBus>,
-    initiators: Vec<Qp<ModelMemory>>,
+pub(crate) struct DcPair {
+    pub(crate) pair: Pair<ModelBus>,
+    pub(crate) initiators: Vec<Qp<ModelMemory>>,
     targets: Vec<Dct>,
     srq: Srq<ModelMemory>,
     global: bool,
 }
 
-fn dc_pair(mut pair: Pair<ModelBus>, global: bool) -> DcPair {
+pub(crate) fn dc_pair(mut pair: Pair<ModelBus>, global: bool) -> DcPair {
     let (pd, home) = (pair.ends[1].pd, pair.ends[1].home);
     let srq = pair.hcas[home].create_srq(pd, 31, 2).expect("CREATE_RMP");
     let mut dc = DcPair { pair, initiators: Vec::new(), targets: Vec::new(), srq, global };
@@ -40,9 +40,18 @@ fn dc_pair(mut pair: Pair<ModelBus>, global: bool) -> DcPair {
 
 impl DcPair {
     fn add_initiator(&mut self, rts: RtsAttr) -> usize {
+        self.add_initiator_with(rts, |config| config)
+    }
+
+    pub(crate) fn add_initiator_with(
+        &mut self,
+        rts: RtsAttr,
+        change: impl FnOnce(QpConfig) -> QpConfig,
+    ) -> usize {
         let here = &self.pair.ends[0];
         let hca = &mut self.pair.hcas[here.home];
-        let mut qp = hca.create_qp(&QpConfig::dci(here.pd, &here.send_cq)).expect("CREATE_QP");
+        let config = change(QpConfig::dci(here.pd, &here.send_cq));
+        let mut qp = hca.create_qp(&config).expect("CREATE_QP");
         hca.qp_to_init(&mut qp, &Default::default()).expect("RST2INIT");
         hca.dci_to_rtr(&mut qp, MTU_CODE).expect("INIT2RTR");
         hca.qp_to_rts(&mut qp, &rts).expect("RTR2RTS");
@@ -60,20 +69,20 @@ impl DcPair {
         self.targets.len() - 1
     }
 
-    fn target(&mut self, which: usize) -> Target {
+    pub(crate) fn target(&mut self, which: usize) -> Target {
         let hca = &mut self.pair.hcas[self.pair.ends[1].home];
         let lid = hca.lid(PORT).expect("LID");
         let gid = self.global.then(|| hca.gid(PORT, 0).expect("GID"));
         Target { dctn: self.targets[which].number(), access_key: KEY, lid, gid, roce: None }
     }
 
-    fn post(&mut self, initiator: usize, request: &SendRequest<'_>) {
+    pub(crate) fn post(&mut self, initiator: usize, request: &SendRequest<'_>) {
         let bus = self.pair.hcas[self.pair.ends[0].home].bus_mut();
         self.initiators[initiator].post_send(bus, request).expect("post_send");
     }
 
     /// The next completion of any initiator: which one, its request, and the completion.
-    fn sent(&mut self) -> (usize, u64, Completion) {
+    pub(crate) fn sent(&mut self) -> (usize, u64, Completion) {
         for _ in 0..1_000_000 {
             if let Some(c) = self.pair.ends[0].send_cq.poll() {
                 let which = self.initiators.iter().position(|qp| qp.number() == c.qpn).expect("an initiator");
@@ -85,12 +94,12 @@ impl DcPair {
         panic!("no send completion");
     }
 
-    fn sent_ok(&mut self, wr_id: u64) {
+    pub(crate) fn sent_ok(&mut self, wr_id: u64) {
         let (_, got, completion) = self.sent();
         assert_eq!((got, completion.status), (wr_id, Ok(())));
     }
 
-    fn received(&mut self) -> (u64, Completion) {
+    pub(crate) fn received(&mut self) -> (u64, Completion) {
         for _ in 0..1_000_000 {
             if let Some(completion) = self.pair.ends[1].recv_cq.poll() {
                 return (self.srq.finish(&completion).expect("of the SRQ"), completion);
@@ -100,7 +109,7 @@ impl DcPair {
         panic!("no receive completion");
     }
 
-    fn recv(&mut self, wr_id: u64, offset: usize, len: usize) {
+    pub(crate) fn recv(&mut self, wr_id: u64, offset: usize, len: usize) {
         let sge = self.pair.ends[1].sge(offset, len);
         self.srq.post_recv(wr_id, &[sge]).expect("post_recv");
     }
@@ -114,14 +123,14 @@ impl DcPair {
         drain_events(&mut self.pair.hcas[home])
     }
 
-    fn state(&mut self, initiator: usize) -> Option<QpState> {
+    pub(crate) fn state(&mut self, initiator: usize) -> Option<QpState> {
         let hca = &mut self.pair.hcas[self.pair.ends[0].home];
         let qpc = hca.query_qp(&self.initiators[initiator]).expect("QUERY_QP");
         QpState::from_bits(qpc.get(Qpc::STATE))
     }
 
     /// Takes an initiator through RESET.
-    fn revive(&mut self, initiator: usize) {
+    pub(crate) fn revive(&mut self, initiator: usize) {
         let hca = &mut self.pair.hcas[self.pair.ends[0].home];
         let qp = &mut self.initiators[initiator];
         hca.qp_to_reset(qp).expect("2RST");
@@ -130,7 +139,7 @@ impl DcPair {
         hca.qp_to_rts(qp, &RtsAttr::default()).expect("RTR2RTS");
     }
 
-    fn close(self) {
+    pub(crate) fn close(self) {
         let DcPair { mut pair, initiators, targets, srq, .. } = self;
         let (near, far) = (pair.ends[0].home, pair.ends[1].home);
         for target in targets {

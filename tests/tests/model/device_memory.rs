@@ -17,7 +17,12 @@ const LEN: u32 = 3 * 4096;
 
 /// Two queue pairs of one adapter that has device memory, a piece, and its key in the domain of end 1.
 fn rig() -> (Pair<ModelBus>, DeviceMemory, Mr) {
-    let personality = Personality::named("connectx5").expect("there is one");
+    rig_of("connectx5")
+}
+
+/// One adapter of that kind.
+pub(crate) fn world_of(kind: &'static str) -> World {
+    let personality = Personality::named(kind).expect("there is one");
     let firmware = FirmwareConfig { personality, ..FirmwareConfig::with_guid(0x0002_c903_00a0_0001) };
     let config = WorldConfig {
         hcas: vec![HcaConfig { name: "hca0".into(), firmware, timing: None }],
@@ -26,9 +31,13 @@ fn rig() -> (Pair<ModelBus>, DeviceMemory, Mr) {
         subnet_manager: true,
         management_key: None,
         seed: 1,
-        profile: Profile::named("connectx5").expect("there is one"),
+        profile: Profile::named(kind).expect("there is one"),
     };
-    let simulation = Simulation::new(World::new(config).expect("a valid topology"));
+    World::new(config).expect("a valid topology")
+}
+
+fn rig_of(kind: &'static str) -> (Pair<ModelBus>, DeviceMemory, Mr) {
+    let simulation = Simulation::new(world_of(kind));
     let mut pair =
         Pair::connect(vec![open(&simulation, 0)], &Options::default()).expect("the queue pairs connect");
     let hca = &mut pair.hcas[0];
@@ -138,6 +147,49 @@ fn nothing_is_left_behind() {
     let again = pair.hcas[0].alloc_device_memory(piece.offset, LEN).expect("ALLOC_MEMIC");
     assert_eq!(through_the_bar(&mut pair, piece, 0, 4), [0; 4]);
     end(pair, again, mr);
+}
+
+/// Programs and the wire find what operations leave, and operations what the wire left.
+#[test]
+fn operations_through_the_bar() {
+    use caps::memic_operation::{INCREMENT, TEST_AND_SET};
+    let (mut pair, piece, mr) = rig_of("connectx6dx");
+    pair.fill(0, 0, &[0xff, 7]);
+    let two = [pair.ends[0].sge(0, 2)];
+    pair.send(0, &SendRequest::write(1, &two, 0x1ffe, mr.key));
+    pair.sent_ok(0, 1);
+    let hca = &mut pair.hcas[0];
+    let add = hca.map_device_memory_operation(&piece, INCREMENT).expect("MODIFY_MEMIC");
+    let test = hca.map_device_memory_operation(&piece, TEST_AND_SET).expect("MODIFY_MEMIC");
+    assert!(hca.map_device_memory_operation(&piece, 2).is_err());
+    let bus = hca.bus_mut();
+    let byte = |bus: &ModelBus, at: u64| {
+        let mut found = [0xaa];
+        bus.simulation().world(|world, now| world.mmio_read(now, bus.hca(), at, &mut found));
+        found[0]
+    };
+    let store = |bus: &ModelBus, at: u64| {
+        bus.simulation().world(|world, now| world.mmio_write(now, bus.hca(), at, &[1]));
+    };
+    for _ in 0..2 {
+        store(bus, add + 0x1ffe);
+        store(bus, add + 0x1fff);
+    }
+    assert_eq!([byte(bus, add + 0x1ffe), byte(bus, piece.offset + 0x1fff)], [1, 9]);
+    assert_eq!([byte(bus, test + 0x1fff), byte(bus, test + 0x1fff)], [9, 1]);
+    let back = [pair.ends[0].sge(0x100, 2)];
+    pair.send(0, &SendRequest::read(2, &back, 0x1ffe, mr.key));
+    pair.sent_ok(0, 2);
+    assert_eq!(pair.ends[0].bytes(0x100, 2), [1, 1]);
+    let hca = &mut pair.hcas[0];
+    assert!(hca.free_device_memory(piece).is_err(), "operations have addresses");
+    for operation in [INCREMENT, TEST_AND_SET] {
+        hca.unmap_device_memory_operation(&piece, operation).expect("MODIFY_MEMIC");
+        assert!(hca.unmap_device_memory_operation(&piece, operation).is_err());
+    }
+    store(hca.bus_mut(), add);
+    assert_eq!(byte(hca.bus_mut(), piece.offset), 0, "no longer");
+    end(pair, piece, mr);
 }
 
 /// An adapter without has neither the commands nor the keys.

@@ -40,6 +40,7 @@ mod reference;
 mod restart;
 mod services;
 mod signatures;
+mod streams;
 mod stress;
 mod tools;
 mod trace;

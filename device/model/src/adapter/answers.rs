@@ -160,9 +160,9 @@ impl Core<'_> {
 
     /// The message that owns `psn` fails; what is before it was acknowledged.
     fn fail_at(&mut self, now: Ps, qp: &mut QueuePair, psn: Psn, syndrome: Syndrome) {
-        if self.fail_message(now, qp, psn, syndrome) && qp.sends() {
+        if self.fail_message(now, qp, psn, syndrome) && qp.sends() && !qp.requester.is_idle() {
             // A response before it is missing for good: the oldest carries the error.
-            self.fail(now, qp, Some(syndrome));
+            self.fail_requests(now, qp, syndrome);
         }
     }
 

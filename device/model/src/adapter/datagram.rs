@@ -55,7 +55,10 @@ impl Core<'_> {
         self.note(at, Event::Done { qpn, index, status: Status(None) });
         match qp.service == ServiceType::Qp0 && self.keeps_back(qp.port(), &packet) {
             true => self.keep_back(now, qp),
-            false => qp.lane = self.launch(at, qp.port(), operation, packet),
+            false => {
+                self.group_sent(now, qp.group, bytes.into());
+                qp.lane = self.launch(at, qp.port(), operation, packet);
+            }
         }
         self.report_signature_errors(now, qp, qp.params.cqn_snd, found);
         if wqe.signaled {

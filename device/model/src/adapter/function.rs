@@ -48,6 +48,8 @@ pub(crate) struct FunctionState {
     pub(crate) srqs: Slots<SharedQueue>,
     pub(crate) diagnoses: Diagnoses,
     pub(crate) counting: Counting,
+    /// Until when elements have used up their rates.
+    pub(crate) groups: BTreeMap<u32, Ps>,
     /// Counts what changed memory keys.
     pub(crate) key_changes: u64,
     /// Where accesses through keys went.
@@ -76,6 +78,7 @@ impl FunctionState {
             srqs: Slots::default(),
             diagnoses: Diagnoses::default(),
             counting: Counting::default(),
+            groups: BTreeMap::new(),
             key_changes: 0,
             known: KnownPages::default(),
             runs: Runs::default(),
@@ -103,6 +106,7 @@ impl FunctionState {
             srqs: _,
             diagnoses: _,
             counting,
+            groups,
             key_changes,
             // Keys have changed.
             known: _,
@@ -117,6 +121,7 @@ impl FunctionState {
         }
         *event_routes = EventRoutes::default();
         *counting = Counting::default();
+        groups.clear();
     }
 }
 
@@ -198,8 +203,11 @@ impl Rebase for Function {
         let FunctionState { fw: _, memory: _, outstanding: _, eqs: _, event_routes: _, cqs, srqs: _, .. } =
             state;
         cqs.iter_mut().for_each(|(_, cq)| cq.rebase(by));
-        let FunctionState { diagnoses, counting: _, key_changes: _, runs: _, frames, wqes: _, .. } = state;
+        let FunctionState {
+            diagnoses, counting: _, groups, key_changes: _, runs: _, frames, wqes: _, ..
+        } = state;
         diagnoses.rebase(by);
+        groups.values_mut().for_each(|free| free.rebase(by));
         frames.rebase(by);
         side.parked.rebase(by);
         qps.iter_mut().for_each(|(_, qp)| qp.rebase(by));

@@ -15,6 +15,7 @@ mod dynamic;
 mod ethernet;
 pub(crate) mod events;
 pub(crate) mod function;
+mod groups;
 pub(crate) mod management;
 mod memory;
 pub(crate) mod outflow;
@@ -30,6 +31,7 @@ pub(crate) mod returning;
 pub(crate) mod running;
 mod scripted;
 mod send;
+mod streams;
 mod tracer;
 pub(crate) mod watch;
 
@@ -43,7 +45,9 @@ use hca_spec::qpc::Qpc;
 use hca_spec::queue::Cqc;
 use hca_spec::rules;
 use hca_spec::tracer::tracer_event;
-use hca_spec::uar::{CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, SEND_DOORBELL, SEND_DOORBELL_STEP};
+use hca_spec::uar::{
+    CQ_DOORBELL, EQ_ARM, EQ_UPDATE, PAGE_SIZE, RECORDLESS_DOORBELL, SEND_DOORBELL, SEND_DOORBELL_STEP,
+};
 use hca_spec::wire::{Bth, Operation};
 use hca_spec::{be32, uar};
 
@@ -57,7 +61,7 @@ use crate::engines::qp::QueuePair;
 use crate::engines::qp::datagram::MULTICAST_QP;
 use crate::engines::qp::dct::Peer;
 use crate::engines::qp::replies::Expected;
-use crate::engines::qp::send::copy_index;
+use crate::engines::qp::send::{copy_blocks, copy_index};
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::dma::NoMemory;
 use crate::ground::event::Event;
@@ -255,7 +259,7 @@ impl Executor<'_> {
         self.flush_stores(now);
         let device = &self.core.function.fw.icm.device_memory;
         if device.is_at(offset) {
-            if !device.read(offset, buf) {
+            if !device.load(offset, buf) {
                 buf.fill(0);
             }
             return;
@@ -269,10 +273,10 @@ impl Executor<'_> {
     fn store(&mut self, now: Ps, offset: u64, data: &[u8]) {
         let device = &self.core.function.fw.icm.device_memory;
         if device.is_at(offset) {
-            if !device.write(offset, data) {
+            if !device.store(offset, data) {
                 self.core.answer_mistake(now, || {
                     let found = format!("{} bytes at {offset:#x}", data.len());
-                    let expected = "a piece of device memory (ALLOC_MEMIC)";
+                    let expected = "a piece of device memory (ALLOC_MEMIC), or 1 byte that increments there (MODIFY_MEMIC)";
                     Finding::new(BAR0, "access", found, expected, &rules::DOORBELL_PLACE)
                 });
             }
@@ -387,9 +391,18 @@ impl Executor<'_> {
                     self.core.cq_arm(now, cqn, consumer, solicited);
                 }
             }
-            at if at >= SEND_DOORBELL && at % SEND_DOORBELL_STEP == 0 => {
-                self.side.rests.begin(offset);
+            at if at >= RECORDLESS_DOORBELL && at % SEND_DOORBELL_STEP == 0 => {
+                if at >= SEND_DOORBELL {
+                    self.side.rests.begin(offset);
+                }
                 if let Some(qpn) = self.send_register(now, offset, second) {
+                    if !self.counts_itself(qpn, first, second) && at < SEND_DOORBELL {
+                        return self.core.answer_mistake(now, || {
+                            let expected = "from 0x800 on, as the queue pair has a doorbell record";
+                            let found = format!("{at:#x}");
+                            Finding::new(Subject::qp(qpn), "offset", found, expected, &rules::DOORBELL_PLACE)
+                        });
+                    }
                     let at = self.core.chip.units.store(now, 8);
                     self.core.note_job(now, at, self.core.chip.timing.doorbell(), Event::Doorbell { qpn });
                     self.core.ring(at, qpn, HcaEvent::SendDoorbell(qpn));
@@ -418,6 +431,7 @@ impl Executor<'_> {
             match block.copy() {
                 Some(copy) => {
                     if let Some(qpn) = self.send_register(now, at, be32(copy, 4)) {
+                        self.counts_itself(qpn, be32(copy, 0), be32(copy, 4));
                         let time = self.core.chip.units.store(now, copy.len());
                         let (index, took) = (copy_index(copy), self.core.chip.timing.doorbell());
                         self.core.note_job(now, time, took, Event::BlueFlame { qpn, index });
@@ -445,6 +459,18 @@ impl Executor<'_> {
             return None;
         }
         self.may_ring(now, page, offset, "QP", qpn.0).then_some(qpn)
+    }
+
+    /// The begin of a WQE came with its doorbell: a send queue without a doorbell record goes up to its end. Returns whether it has none.
+    fn counts_itself(&mut self, qpn: Qpn, first: u32, second: u32) -> bool {
+        let Some(qp) = self.qps.get_mut(qpn.0).filter(|qp| !qp.params.has_record) else { return false };
+        let begin = [first.to_be_bytes(), second.to_be_bytes()].concat();
+        let end = copy_index(&begin).wrapping_add(copy_blocks(&begin));
+        // One that says nothing new is late.
+        if end.wrapping_sub(qp.sq.posted) < 1 << 15 {
+            qp.sq.posted = end;
+        }
+        true
     }
 
     /// A packet arrived at a port. Returns when its place in the input buffer is free.

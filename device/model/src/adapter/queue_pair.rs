@@ -44,6 +44,8 @@ impl Executor<'_> {
         // Only a request to migrate leads from armed to migrated here: 2RST and 2ERR keep the state.
         let was_armed = hw.params.path_migration == path_migration::ARMED;
         hw.params = Params::new(&core.view(), &qp.ctx);
+        hw.aim(&core.view());
+        hw.group = qp.groups.first().copied().unwrap_or(0);
         hw.run = None;
         if to != QpState::Error {
             hw.state = to;

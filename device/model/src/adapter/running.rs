@@ -50,6 +50,7 @@ impl Executor<'_> {
         function.outstanding.is_none()
             && qp.state == QpState::Rts
             && qp.congestion.is_none()
+            && qp.group == 0
             && requester.deadline.is_some()
             && qp.run.as_deref().is_some_and(covers)
             && requester.next() == Turn::Packet

@@ -88,6 +88,9 @@ impl Core<'_> {
 
     /// Reads the send counter of the doorbell record.
     fn fetch_posted(&self, qp: &mut QueuePair) -> bool {
+        if !qp.params.has_record {
+            return true;
+        }
         let Ok(word) = self.read_be32(qp.params.doorbell_record.wrapping_add(4)) else { return false };
         qp.sq.posted = word as u16;
         true
@@ -405,6 +408,14 @@ impl Core<'_> {
             }
             Fetched::Wqe(wqe) => wqe,
         };
+        if qp.has_streams() && wqe.stream.is_some_and(|stream| !qp.switch_stream(stream, FLUSH_MOST.into())) {
+            qp.sq.head = head;
+            return false;
+        }
+        if self.is_stream_in_error(qp, &wqe) {
+            self.push_failed(now, qp, wqe, Syndrome::WorkRequestFlushed);
+            return false;
+        }
         match qp.classify_wqe(&wqe) {
             WqeAction::Held(why) => {
                 qp.sq.head = head;
@@ -632,6 +643,7 @@ impl Core<'_> {
         if qp.congestion.is_some() {
             self.limited_sent(now, qp, bytes);
         }
+        self.group_sent(now, qp.group, bytes.into());
         if qp.service.is_reliable() && qp.requester.deadline.is_none() {
             self.start_timer(departs, qp);
         }
@@ -688,7 +700,7 @@ impl Core<'_> {
             match qp.requester.next_done() {
                 Ok(Some(done)) => self.complete_send(now, qp, done),
                 Ok(None) => break,
-                Err(syndrome) => return self.fail_sends(now, qp, Some(syndrome)),
+                Err(syndrome) => return self.fail_requests(now, qp, syndrome),
             }
         }
         qp.requester.skip_acknowledged();
@@ -771,7 +783,7 @@ impl Executor<'_> {
             if qp.sq.yielded {
                 return self.core.ask_turn(opens, qp);
             }
-            if let Some(at) = self.core.rate_holds(now, qp) {
+            if let Some(at) = self.core.rate_holds(now, qp).max(self.core.group_holds(now, qp.group)) {
                 return self.core.ask_turn(at, qp);
             }
             self.core.send_packet(now, qp);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hca_spec::ids::Qpn;
-use hca_spec::qpc::{QpState, Qpc};
+use hca_spec::qpc::{QpState, Qpc, send_dbr_mode};
 use hca_spec::rules::{self, Rule};
 
 use super::{LOOKED_AT, Turn, record_word, swapped};
@@ -61,6 +61,9 @@ impl SendQueues {
                 expected: "Rts: the doorbell is lost".into(),
                 rule: &rules::SEND_STATE,
             });
+        }
+        if context.get(Qpc::SEND_DBR_MODE) != send_dbr_mode::RECORD {
+            return None;
         }
         let record = context.get(Qpc::DBR_ADDR);
         let word = record_word(function, record, 1)?;
@@ -125,7 +128,8 @@ impl SendQueues {
             QpState::Reset | QpState::Init => self.forget(qpn),
             QpState::Rts => {
                 let Some(qp) = function.state.fw.icm.qps.get(qpn.0) else { return };
-                if qp.ctx.get(Qpc::NO_SQ) == 1 {
+                let counted = qp.ctx.get(Qpc::SEND_DBR_MODE) == send_dbr_mode::RECORD;
+                if qp.ctx.get(Qpc::NO_SQ) == 1 || !counted {
                     return;
                 }
                 self.queues.entry(qpn).or_insert(SendQueue::new(now));

@@ -548,6 +548,11 @@ impl Packet {
         }
     }
 
+    /// Whether it comes back to its port, whatever that has of RoCE.
+    pub(crate) fn is_forced(&self) -> bool {
+        matches!(&self.0.path.link, Link::Eth(address) if address.forced)
+    }
+
     /// Whether an adapter's transport takes it that comes to a port of its: everything on InfiniBand; on Ethernet what is for
     /// one of the port's RoCE addresses, or for a group that `attached` knows. What is not is a frame for others.
     pub(crate) fn is_transport_for(&self, port: &Port, attached: impl FnOnce(&Gid) -> bool) -> bool {

@@ -172,7 +172,12 @@ impl Route {
         match (&mut self.path.link, self.own) {
             (Link::Ib(address), Own::Ib { path_bits }) => *address = address.sent_by(port, path_bits),
             (Link::Eth(address), Own::Eth(sender)) => {
-                *address = address.with_sender(port, self.gid_index, sender);
+                *address = match port.ethernet().filter(|_| self.forced) {
+                    Some(own) if own.roce_addresses().next().is_none() => {
+                        eth::Address::led_back(eth::Mac(own.mac))
+                    }
+                    _ => address.with_sender(port, self.gid_index, sender),
+                };
                 if let Some(grh) = &mut self.path.grh {
                     grh.tclass = sender.traffic_class(port, address, grh.tclass);
                 }
@@ -188,9 +193,11 @@ impl Route {
         self
     }
 
-    /// From the port's first RoCE address to itself. By inference: a real adapter needs none for it.
+    /// From the port's first RoCE address to itself; without any, from and to its own MAC address.
     fn lead_back(&mut self, port: &Port) {
         let Some((index, own)) = port.ethernet().and_then(|ethernet| ethernet.roce_addresses().next()) else {
+            // Nobody else has it: without addresses the port's transport takes nothing but this.
+            self.path.grh.get_or_insert_default().dgid = Gid::default();
             return;
         };
         self.gid_index = index;

@@ -4,17 +4,19 @@
 
 use hca_spec::bsf::CreatePsvIn;
 use hca_spec::cmd::{
-    CreateCqIn, CreateMkeyIn, CreateQpIn, CreateRmpIn, CreateSqIn, CreateSrqIn, ModifyCqIn, ModifyQpIn,
+    CreateCqIn, CreateMkeyIn, CreateQpIn, CreateRmpIn, CreateSqIn, CreateSrqIn, ModifyCqIn, ModifyQpExtIn,
+    ModifyQpIn, ModifySqIn,
 };
 use hca_spec::dct::{CreateDctIn, Dctc};
 use hca_spec::mkc::Mkc;
-use hca_spec::qpc::{Qpc, RqType, ServiceType};
+use hca_spec::qpc::{Qpc, QpcExt, RqType, ServiceType, opt_95_32};
 use hca_spec::queue::{Cqc, Sqc, Srqc, Wq};
 use hca_spec::rq::{CreateRqIn, ModifyRqIn, RQ_RMP, Rqc, modify_rq};
 use hca_spec::transport::{
     CreateRqtIn, CreateTirIn, CreateTisIn, ModifyTirIn, Rqtc, TIR_DIRECT, Tirc, Tisc, modify_tir,
 };
 
+use crate::commands::general_object::names_of_groups;
 use crate::commands::row::Call;
 use crate::commands::rqt::entries;
 use crate::failure::Failure;
@@ -31,7 +33,14 @@ pub(in crate::commands) fn create_qp(call: &Call<'_>) -> Names {
 }
 
 pub(in crate::commands) fn transition(call: &Call<'_>) -> Names {
-    call.view::<ModifyQpIn>().map(|c| of_qp(c.qpc())).unwrap_or_default()
+    let Ok(modify) = call.view::<ModifyQpIn>() else { return Vec::new() };
+    let mut names = of_qp(modify.qpc());
+    if modify.get(ModifyQpIn::OPT_PARAM_MASK_95_32) & opt_95_32::QOS_QUEUE_GROUP_ID != 0 {
+        let extended = ModifyQpExtIn::from_prefix_or_zero(call.input);
+        let fields = [QpcExt::QOS_QUEUE_GROUP_ID_REQUESTER, QpcExt::QOS_QUEUE_GROUP_ID_RESPONDER];
+        names.extend(names_of_groups(fields.map(|field| extended.ext().get(field))));
+    }
+    names
 }
 
 pub(in crate::commands) fn create_cq(call: &Call<'_>) -> Names {
@@ -143,11 +152,18 @@ fn of_rq(ctx: &Rqc) -> Names {
     names
 }
 
+/// MODIFY_SQ: the group.
+pub(in crate::commands) fn modify_sq(call: &Call<'_>) -> Names {
+    let group = call.view::<ModifySqIn>().map(|m| m.sqc().get(Sqc::QOS_QUEUE_GROUP_ID));
+    names_of_groups([group.unwrap_or_default(), 0])
+}
+
 fn of_sq(ctx: &Sqc) -> Names {
     let mut names = vec![
         (Object::new(Kind::Cq, ctx.get(Sqc::CQN)), false),
         (Object::new(Kind::Pd, ctx.wq().get(Wq::PD)), false),
     ];
+    names.extend(names_of_groups([ctx.get(Sqc::QOS_QUEUE_GROUP_ID), 0]));
     if ctx.get(Sqc::TIS_LST_SZ) != 0 {
         names.push((Object::new(Kind::Tis, ctx.get(Sqc::TIS_NUM_0)), false));
     }

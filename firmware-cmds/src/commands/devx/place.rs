@@ -16,6 +16,7 @@ use hca_spec::rq::{CreateRqIn, QueryRqOut};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::access::uid;
+use crate::commands::qp::list_offset;
 use crate::commands::row::{Call, Placed};
 use crate::failure::{Failure, bad_param, bad_resource};
 use crate::firmware::Firmware;
@@ -335,7 +336,8 @@ pub(super) fn hide(fw: &Firmware, call: &Call<'_>, output: &mut [u8]) {
     let pieces = object.kind == Kind::Mkey
         && fw.icm.mkeys.get(object.number).is_some_and(|key| matches!(key.translation, Translation::Klm(_)));
     if !of_kernel && !pieces {
-        output.get_mut(PAS_OFFSET..).unwrap_or_default().fill(0);
+        let list = if object.kind == Kind::Qp { list_offset(fw, call) } else { PAS_OFFSET };
+        output.get_mut(list..).unwrap_or_default().fill(0);
     }
 }
 

@@ -141,7 +141,7 @@ fn prepare(b: &mut Bench, fixture: &mut Fixture, command: &Command) {
             let set = row(Opcode::SetFlowTableEntry).template(fixture);
             assert_eq!(run(b, &set).status(), Status::Ok);
         }
-        Opcode::DeallocMemic => {
+        Opcode::DeallocMemic | Opcode::ModifyMemic => {
             let alloc = row(Opcode::AllocMemic).template(fixture);
             assert_eq!(run(b, &alloc).status(), Status::Ok);
         }

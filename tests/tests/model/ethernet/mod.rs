@@ -7,6 +7,7 @@ pub(crate) mod congestion;
 pub(crate) mod dcqcn;
 pub(crate) mod flow;
 pub(crate) mod frames;
+pub(crate) mod groups;
 pub(crate) mod links;
 pub(crate) mod loss;
 pub(crate) mod merge;

@@ -87,7 +87,7 @@ pub(crate) fn path(lan: &Lan, look: Look, to: usize) -> Path {
 }
 
 /// Two queue pairs of reliable connections, of the first two ends.
-fn connected(lan: &mut Lan, ends: &[End], look: Look) -> Vec<Qp<ModelMemory>> {
+pub(crate) fn connected(lan: &mut Lan, ends: &[End], look: Look) -> Vec<Qp<ModelMemory>> {
     connected_between(lan, ends, look, [0, 1])
 }
 

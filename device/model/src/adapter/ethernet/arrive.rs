@@ -32,7 +32,7 @@ impl Executor<'_> {
         let Some(own) = self.core.chip.managed.port(port) else { return true };
         let attached =
             |gid: &_| function.icm.mcgs.iter().any(|group| group.gid == *gid && !group.qps.is_empty());
-        function.nic.roce_enabled && packet.is_transport_for(own, attached)
+        packet.is_forced() || function.nic.roce_enabled && packet.is_transport_for(own, attached)
     }
 
     /// A frame that is not for the transport arrived at a port. Returns when its place in the input buffer is free.

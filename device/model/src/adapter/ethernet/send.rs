@@ -146,6 +146,7 @@ impl Core<'_> {
         {
             queue.not_before = now + pause;
         }
+        self.group_sent(now, qp.group, begun.bytes);
         self.note(times.departs, Event::Done { qpn: qp.qpn, index, status: Status(None) });
         if begun.wqe.signaled {
             let due = times.departs + self.chip.units.completion_latency();

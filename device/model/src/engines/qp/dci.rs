@@ -5,6 +5,11 @@
 //! a new one begins with a packet that has a PSN like any other and must be acknowledged before data follows. So a
 //! target never takes a request that was executed before for a new one, whatever the network loses or repeats.
 //!
+//! With streams, WQEs that follow each other in one stream are what stays together when something goes wrong: the stream is in error, its WQEs are flushed
+//! until the driver takes it out of error, and those of other streams go on, by a new connection. Streams take turns: a WQE of another
+//! stream waits until everything before it is complete, so nothing of others is lost with the connection. Real initiators have
+//! several streams under way at once.
+//!
 //! Source: mlx5 driver and its user library (address vectors, access keys); the packets are ours
 //! ([`hca_spec::wire::DcEth`]).
 
@@ -32,6 +37,8 @@ pub(crate) struct Initiator {
     session: u32,
     /// When a request was last started.
     used: Ps,
+    /// The stream of what was begun last.
+    stream: u16,
 }
 
 /// What an initiator does before a request to a target.
@@ -73,8 +80,41 @@ impl QueuePair {
         self.requester.connect();
     }
 
+    /// Whether it has streams.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.params.most_errored.is_some()
+    }
+
+    /// Turns to the stream of what is begun next. `false`: what is under way in another one comes first, or there is too much of it.
+    pub(crate) fn switch_stream(&mut self, stream: u16, most: usize) -> bool {
+        let (idle, begun) = (self.requester.is_idle(), self.requester.messages.len());
+        let Dynamic::Initiator(initiator) = &mut self.dynamic else { return true };
+        if !idle && (initiator.stream != stream || begun >= most) {
+            return false;
+        }
+        initiator.stream = stream;
+        true
+    }
+
+    /// The stream of what is under way.
+    pub(crate) fn current_stream(&self) -> Option<u16> {
+        match &self.dynamic {
+            Dynamic::Initiator(initiator) if self.has_streams() => Some(initiator.stream),
+            _ => None,
+        }
+    }
+
+    /// Forgets the connection: the next request makes a new one.
+    pub(crate) fn forget_target(&mut self) {
+        if let Dynamic::Initiator(initiator) = &mut self.dynamic {
+            initiator.target = None;
+        }
+        self.run = None;
+        self.requester.restart(&self.params);
+    }
+
     /// Takes the path of the target that is connected.
-    fn aim(&mut self, view: &View<'_>) {
+    pub(crate) fn aim(&mut self, view: &View<'_>) {
         let Dynamic::Initiator(initiator) = &self.dynamic else { return };
         let Some(av) = &initiator.target else { return };
         self.params.remote_qpn = Qpn(av.get(Datagram::DQPN));
@@ -100,7 +140,7 @@ impl QueuePair {
 
 impl Rebase for Initiator {
     fn rebase(&mut self, by: Ps) {
-        let Self { used, target: _, session: _ } = self;
+        let Self { used, target: _, session: _, stream: _ } = self;
         used.rebase(by);
     }
 }

@@ -118,6 +118,7 @@ pub(crate) fn responder(
         migration_refused: false,
         frames: None,
         congestion: None,
+        group: 0,
     }
 }
 

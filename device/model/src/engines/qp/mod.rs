@@ -30,7 +30,7 @@ pub(crate) mod wqe;
 use hca_firmware::icm::Qp;
 use hca_spec::cqe::{Cqe, CqeOpcode};
 use hca_spec::ids::{Cqn, Pd, Qpn};
-use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, mtu_bytes};
+use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, mtu_bytes, send_dbr_mode};
 use hca_spec::wire::Transport;
 
 use crate::engines::mkey::Accessor;
@@ -83,6 +83,10 @@ pub(crate) struct Params {
     pub(crate) path_migration: u32,
     /// A signature error drains the send queue.
     pub(crate) drain_sigerr: bool,
+    /// An initiator with streams: with so many of them in error it is in error itself.
+    pub(crate) most_errored: Option<usize>,
+    /// The doorbell record counts what is in the send queue; if not, doorbells do.
+    pub(crate) has_record: bool,
 }
 
 impl Params {
@@ -121,6 +125,14 @@ impl Params {
             log_ack_req_freq: ctx.get(Qpc::LOG_ACK_REQ_FREQ),
             path_migration: ctx.get(Qpc::PM_STATE),
             drain_sigerr: ctx.get(Qpc::DRAIN_SIGERR) == 1,
+            most_errored: match (
+                ctx.get(Qpc::LOG_NUM_DCI_STREAM_CHANNELS),
+                ctx.get(Qpc::LOG_NUM_DCI_ERRORED_STREAMS),
+            ) {
+                (0, 0) => None,
+                (_, errored) => Some(1_usize.checked_shl(errored).unwrap_or(usize::MAX)),
+            },
+            has_record: ctx.get(Qpc::SEND_DBR_MODE) == send_dbr_mode::RECORD,
         }
     }
 }
@@ -171,6 +183,8 @@ pub(crate) struct QueuePair {
     pub(crate) frames: Option<FrameSender>,
     /// What it knows of congestion, if it ever met any.
     pub(crate) congestion: Option<Box<Congestion>>,
+    /// The element that its requests are sent by; 0: none.
+    pub(crate) group: u32,
 }
 
 /// What a send queue on its own is made with.
@@ -205,6 +219,7 @@ impl QueuePair {
             drained_event: false,
             migration_refused: false,
             congestion: None,
+            group: qp.groups.first().copied().unwrap_or(0),
             frames: qp.send_only.map(|sq| FrameSender {
                 tis: sq.tis,
                 inline_mode: sq.min_inline_mode,

@@ -70,6 +70,12 @@ impl Requester {
         (self.retries_left, self.rnr_left) = (params.retry_count, params.rnr_retry);
     }
 
+    /// Goes on with nothing under way: what was answered or not of what was abandoned means nothing.
+    pub(crate) fn restart(&mut self, params: &Params) {
+        (self.cursor, self.sent, self.limit) = (self.next_psn, self.next_psn, Limit::default());
+        self.refill_retries(params);
+    }
+
     /// Number of the message started last.
     pub(crate) fn ssn(&self) -> u32 {
         self.ssn

@@ -40,6 +40,8 @@ pub(crate) struct Wqe {
     pub(crate) xrc_srqn: Option<u32>,
     /// Of a DC initiator: where to.
     pub(crate) target: Option<Datagram>,
+    /// Initiators of dynamic connections: its stream, if it could be read.
+    pub(crate) stream: Option<u16>,
     pub(crate) umr: Option<Box<Umr>>,
     pub(crate) psv: Option<SetPsv>,
     pub(crate) pieces: Vec<Piece>,
@@ -97,6 +99,7 @@ impl Wqe {
             datagram: None,
             xrc_srqn: None,
             target: None,
+            stream: None,
             umr: None,
             psv: None,
             pieces: Vec::new(),
@@ -130,6 +133,7 @@ impl Wqe {
             datagram,
             xrc_srqn,
             target,
+            stream,
             umr,
             psv,
             pieces,
@@ -139,6 +143,7 @@ impl Wqe {
         (*signaled, *solicited, *fence) = (false, false, false);
         (*remote, *atomic, *xrc_srqn) = (None, None, None);
         (*datagram, *target, *umr, *psv) = (None, None, None, None);
+        *stream = None;
         pieces.clear();
     }
 
@@ -160,6 +165,7 @@ impl Wqe {
         // The small fence orders memory keys, which change in order anyway.
         self.fence = ctrl.get(Ctrl::FM) > FENCE_SMALL;
         self.imm = ctrl.get(Ctrl::IMM);
+        self.stream = Some(ctrl.get(Ctrl::DCI_STREAM_CHANNEL_ID) as u16);
         let wqe = self;
         match opcode {
             SendOpcode::Nop | SendOpcode::LocalInval => return Ok(()),

@@ -56,6 +56,8 @@ pub struct Address {
     /// The priority that a port treats it by, if that is not the tag's: at its sender that of its queue where there is no
     /// tag, at a receiver that of its code point. Nothing of it is on the link.
     pub queue: Option<u8>,
+    /// It comes back to its port, whatever that has of RoCE. Nothing of it is on the link.
+    pub forced: bool,
 }
 
 /// Bits of a tag that hold the VLAN.
@@ -126,9 +128,15 @@ impl Address {
                 RoceVersion::V2 => Wrapping::V2 { ipv4: own.ipv4, source_port },
             },
             queue: None,
+            forced: self.forced,
         };
         address.queued(priority & 7);
         address
+    }
+
+    /// From a port that has no RoCE address back to it.
+    pub(in crate::link_layer) fn led_back(mac: Mac) -> Self {
+        Self { dmac: mac, smac: mac, wrapping: Wrapping::V1, forced: true, ..Self::default() }
     }
 
     /// Of a RoCE v2 packet: back to its sender, by that priority or its own.
@@ -136,7 +144,7 @@ impl Address {
         let priority = priority.unwrap_or(self.priority()) & 7;
         let tag = |tci: u16| tci & VLAN_BITS | u16::from(priority) << PRIORITY_SHIFT;
         let (tci, wrapping) = (self.tci.map(tag), self.wrapping);
-        let mut back = Self { dmac: self.smac, smac: self.dmac, tci, wrapping, queue: None };
+        let mut back = Self { dmac: self.smac, smac: self.dmac, tci, wrapping, queue: None, forced: false };
         back.queued(priority);
         matches!(wrapping, Wrapping::V2 { .. }).then_some(back)
     }

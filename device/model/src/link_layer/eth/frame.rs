@@ -251,7 +251,7 @@ fn ethernet(reader: &mut Reader<'_>) -> Option<(Address, u16)> {
         tci = Some(u16::from_be_bytes(take(reader)?));
         kind = u16::from_be_bytes(take(reader)?);
     }
-    Some((Address { dmac, smac, tci, wrapping: Wrapping::Frame, queue: None }, kind))
+    Some((Address { dmac, smac, tci, wrapping: Wrapping::Frame, queue: None, forced: false }, kind))
 }
 
 /// The UDP header of RoCE v2; `None` if it is one of something else.
@@ -434,6 +434,7 @@ mod tests {
             tci,
             wrapping,
             queue: None,
+            forced: false,
         };
         let gid = |n| match wrapping {
             Wrapping::V2 { ipv4: true, .. } => gid_of([10, 0, 0, n]),
