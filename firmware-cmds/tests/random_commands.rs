@@ -268,7 +268,7 @@ fn stream(
 #[test]
 fn well_formed_commands_in_any_order() {
     let mut executed = HashSet::new();
-    for seed in 0..20 {
+    for seed in 0..80 {
         let count = stream(kind_of(seed), seed, 4_000, false, &mut executed);
         assert!(count > 300, "seed {seed}: the stream reaches the commands ({count} executed)");
     }
