@@ -380,6 +380,7 @@ impl ModelBus {
         let inner = &mut *self.simulation.0.borrow_mut();
         inner.world.settle(self.function.hca);
         self.window.host().unmapped = at..at.saturating_add(len);
+        inner.world.unmapped(self.function, at, len);
         self.window.answer(true);
         inner.world.memory_changed(inner.now, self.function);
     }

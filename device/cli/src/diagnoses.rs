@@ -30,14 +30,19 @@ pub(crate) struct Diagnoses {
 pub(crate) fn run(args: &Diagnoses) -> anyhow::Result<()> {
     news(&args.server.control()?, "diagnoses", args.follow, |diagnosis| match args.json {
         true => diagnosis.to_string(),
-        false => line(diagnosis),
+        false => lines(diagnosis),
     })
 }
 
-/// One line: when, whose, what.
-fn line(diagnosis: &Value) -> String {
-    let word = |key: &str| diagnosis.get(key).and_then(Value::as_str).unwrap_or("?");
-    format!("{} {}: {}", word("at"), word("hca"), word("text"))
+/// A line, when, whose, what; and indented below it what happened just before.
+fn lines(diagnosis: &Value) -> String {
+    fn word<'a>(of: &'a Value, key: &str) -> &'a str {
+        of.get(key).and_then(Value::as_str).unwrap_or("?")
+    }
+    let said = format!("{} {}: {}", word(diagnosis, "at"), word(diagnosis, "hca"), word(diagnosis, "text"));
+    let before = diagnosis.get("before").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let before = before.iter().map(|b| format!("\n    {} before: {}", word(b, "ago"), word(b, "text")));
+    before.fold(said, |said, line| said + &line)
 }
 
 #[cfg(test)]
@@ -47,8 +52,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_all_three() {
-        let diagnosis = json!({"at": "5 us", "hca": "a/hca0", "text": "QP 0x40: wrong"});
-        assert_eq!(line(&diagnosis), "5 us a/hca0: QP 0x40: wrong");
+    fn a_line_has_all_three_and_what_was_before_is_below() {
+        let mut diagnosis = json!({"at": "5 us", "hca": "a/hca0", "text": "QP 0x40: wrong"});
+        assert_eq!(lines(&diagnosis), "5 us a/hca0: QP 0x40: wrong");
+        diagnosis["before"] = json!([{"at": "2 us", "ago": "3 us", "text": "doorbell, qpn 0x40"}]);
+        assert_eq!(lines(&diagnosis), "5 us a/hca0: QP 0x40: wrong\n    3 us before: doorbell, qpn 0x40");
     }
 }

@@ -41,7 +41,7 @@ mod world;
 pub use adapter::counters::{AdapterCounters, Counters, QpCounters, QpReport};
 pub use adapter::is_doorbell;
 pub use engines::nic;
-pub use ground::diagnosis::{Diagnosis, Finding, Parts, RefusedCommand, Saying, Subject};
+pub use ground::diagnosis::{Before, Clue, Diagnosis, Finding, Parts, RefusedCommand, Saying, Subject};
 pub use ground::dma::{Answer, Asked, DeferredReads, DmaError, GuestMemory};
 pub use ground::epoch::{DUE, EPOCH, Start};
 pub use ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};

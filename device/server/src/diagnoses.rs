@@ -37,6 +37,11 @@ fn value(world: &World, diagnosis: &Diagnosis, number: u64) -> Value {
         "at_ps": world.start().wrapped(diagnosis.at),
         "hca": world.name(diagnosis.function.hca),
         "text": diagnosis.saying.to_string(),
+        "before": diagnosis.before.iter().map(|before| json!({
+            "ago": diagnosis.at.since(before.at).to_string(),
+            "at": before.at.to_string(),
+            "text": before.what,
+        })).collect::<Vec<_>>(),
         "kind": if diagnosis.saying.is_answered() { "refused" } else { "found" },
     });
     if let (Some(parts), Some(map)) = (diagnosis.saying.parts(), value.as_object_mut()) {

@@ -524,6 +524,11 @@ impl<'a> Endpoint<'a> {
             Record::Unmap { hca, range, done }
         });
         unmapped?;
+        let (iova, size) = match range {
+            Range::All => (0, u64::MAX),
+            Range::Part { iova, size } => (iova, size),
+        };
+        self.world.unmapped(self.function.place, iova, size);
         self.memory_changed();
         Ok(())
     }

@@ -379,7 +379,7 @@ impl Bench {
             self.simulation.run(Ps(PATIENCE.0 / 2));
         }
         let diagnoses = self.simulation.world(|world, _| world.drain_diagnoses());
-        (diagnoses.iter().map(|diagnosis| Said::from(&diagnosis.saying)).collect(), self.refused)
+        (diagnoses.iter().map(Said::from).collect(), self.refused)
     }
 }
 

@@ -78,7 +78,8 @@ pub(super) const ALL: &[Mistake] = &[
             b.object(&mut hca, Opcode::DestroyCq, number);
         }
         b.keep(hca);
-    }),
+    })
+    .after("DESTROY_CQ of CQ"),
     Mistake::driver("QUERY_CQ of one that was destroyed", "cqn", |b| {
         let mut hca = b.open(0);
         let cq = hca.create_cq(CqConfig::new(64)).expect("CREATE_CQ");
@@ -88,7 +89,8 @@ pub(super) const ALL: &[Mistake] = &[
         let queried = hca.query_cq(&cq);
         b.note(queried);
         b.keep((hca, cq));
-    }),
+    })
+    .after("DESTROY_CQ of CQ"),
     Mistake::driver("completions that nobody polls", "consumer index in the doorbell record", |b| {
         let mut pair = b.pair(&Options::default());
         write(&mut pair);
@@ -170,7 +172,8 @@ pub(super) const ALL: &[Mistake] = &[
         }
         arm(&mut pair, number, 0, 0);
         b.keep(pair);
-    }),
+    })
+    .after("DESTROY_CQ of CQ"),
     Mistake::driver("entries of a CQ in memory that was unmapped", "queue memory", |b| {
         let mut pair = b.pair(&Options::default());
         if b.is_wrong() {
@@ -182,7 +185,8 @@ pub(super) const ALL: &[Mistake] = &[
             false => drop(pair.sent_ok(0, 1)),
         }
         b.keep(pair);
-    }),
+    })
+    .after("the host unmapped"),
 ];
 
 fn write(pair: &mut Pair<Hand>) {

@@ -135,7 +135,8 @@ pub(super) const ALL: &[Mistake] = &[
             ring(&mut pair, SEND_DOORBELL, doorbell);
         }
         b.keep(pair);
-    }),
+    })
+    .after("DESTROY_QP of QP"),
     Mistake::driver("doorbell at an offset that has none", "offset", |b| {
         let mut pair = b.pair(&Options::default());
         let doorbell = count(&mut pair);
@@ -189,7 +190,8 @@ pub(super) const ALL: &[Mistake] = &[
             pair.sent_ok(0, 1);
         }
         b.keep(pair);
-    }),
+    })
+    .after("the host unmapped"),
 ];
 
 /// Puts a write into the send queue and counts it. Returns the doorbell.

@@ -58,7 +58,8 @@ pub(super) const ALL: &[Mistake] = &[
             b.object(&mut hca, Opcode::DestroyEq, number);
         }
         b.keep(hca);
-    }),
+    })
+    .after("DESTROY_EQ of EQ"),
     Mistake::driver("event queue that is never armed", "consumer index", |b| {
         reported(b, |b, hca, eq| {
             if !b.is_wrong() {
@@ -104,7 +105,8 @@ pub(super) const ALL: &[Mistake] = &[
         }
         eq.arm(hca.bus_mut());
         b.keep((hca, eq));
-    }),
+    })
+    .after("DESTROY_EQ of EQ"),
 ];
 
 type Eq = hca_driver::Eq<crate::in_process::ModelMemory>;

@@ -64,7 +64,8 @@ pub(super) const ALL: &[Mistake] = &[
             b.object(&mut pair.hcas[0], Opcode::DestroyMkey, key.index());
         }
         b.keep(pair);
-    }),
+    })
+    .after("DESTROY_MKEY of mkey"),
     Mistake::driver("DEALLOC_PD while keys are in it", "users", |b| {
         let mut pair = b.pair(&Options::default());
         let pd = match b.is_wrong() {
@@ -92,7 +93,8 @@ pub(super) const ALL: &[Mistake] = &[
             b.object(&mut hca, Opcode::DeallocPd, pd.0);
         }
         b.keep(hca);
-    }),
+    })
+    .after("DEALLOC_PD of PD"),
     Mistake::driver("DEALLOC_UAR while an EQ rings there", "users", |b| {
         let mut hca = b.open(0);
         if b.is_wrong() {
@@ -107,7 +109,8 @@ pub(super) const ALL: &[Mistake] = &[
                 .deregister(hca_driver::Mr { key: sge.key, address: 0, len: 0 })
                 .expect("DESTROY_MKEY");
         });
-    }),
+    })
+    .after("DESTROY_MKEY of mkey"),
     Mistake::driver("send with the wrong variant byte of a local key", "mkey_7_0", |b| {
         local(b, Access::ALL, |_, sge| sge.key = Mkey(sge.key.0 ^ 0xff));
     }),
@@ -143,7 +146,8 @@ pub(super) const ALL: &[Mistake] = &[
         let (sge, far) = ([Sge { key: mr.key, address: memory.bus_address(), len: 8 }], pair.ends[1].mr);
         b.keep(memory);
         finish(b, pair, SendOp::Write { address: far.address, rkey: far.key, imm: None }, sge);
-    }),
+    })
+    .after("the host unmapped"),
     Mistake::driver("write with a remote key that does not exist", "key", |b| {
         remote(b, Access::ALL, |_, _, rkey| *rkey = Mkey(0x00ab_cd00));
     }),

@@ -22,7 +22,7 @@ mod shared;
 mod table;
 mod work;
 
-use hca_model::Saying;
+use hca_model::Diagnosis;
 use hca_spec::command::Opcode;
 
 use bench::{Bench, Command};
@@ -59,6 +59,8 @@ pub struct Mistake {
     pub ports: Ports,
     /// How it is done.
     pub act: Act,
+    /// What has to be told of what happened just before, if the mistake is only seen by that.
+    pub before: Option<&'static str>,
 }
 
 impl Mistake {
@@ -69,12 +71,17 @@ impl Mistake {
         opcode: Opcode,
         spoil: fn(&mut Command),
     ) -> Self {
-        Self { what, field, ports: Ports::Ib, act: Act::Command(opcode, spoil) }
+        Self { what, field, ports: Ports::Ib, act: Act::Command(opcode, spoil), before: None }
     }
 
     /// Something that a driver does in several steps.
     const fn driver(what: &'static str, field: &'static str, act: fn(&mut Bench)) -> Self {
-        Self { what, field, ports: Ports::Ib, act: Act::Driver(act) }
+        Self { what, field, ports: Ports::Ib, act: Act::Driver(act), before: None }
+    }
+
+    /// The same; a part of what happened before it is told, too.
+    const fn after(self, before: &'static str) -> Self {
+        Self { before: Some(before), ..self }
     }
 
     /// The same with Ethernet ports.
@@ -90,6 +97,8 @@ pub struct Said {
     pub text: String,
     /// Its parts, if it has them.
     pub parts: Option<SaidParts>,
+    /// What happened just before, the oldest first.
+    pub before: Vec<String>,
 }
 
 /// The five parts of what was said.
@@ -112,8 +121,8 @@ impl SaidParts {
     }
 }
 
-impl From<&Saying> for Said {
-    fn from(saying: &Saying) -> Self {
+impl From<&Diagnosis> for Said {
+    fn from(Diagnosis { saying, before, .. }: &Diagnosis) -> Self {
         let parts = saying.parts().map(|parts| SaidParts {
             object: parts.subject.to_string(),
             field: parts.field.into(),
@@ -121,7 +130,8 @@ impl From<&Saying> for Said {
             expected: parts.expected.into(),
             rule: parts.rule.into(),
         });
-        Self { text: saying.to_string(), parts }
+        let before = before.iter().map(|before| before.what.clone()).collect();
+        Self { text: saying.to_string(), parts, before }
     }
 }
 

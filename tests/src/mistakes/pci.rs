@@ -70,22 +70,27 @@ pub(super) const ALL: &[Mistake] = &[
         on_server(wrong, |hca, wrong| {
             let control = capability(hca.bus_mut(), MSIX) + MSIX_CONTROL;
             hca.bus_mut().write(Space::Config, control, if wrong { &MSIX_MASKED } else { &MSIX_ON });
-            let pd = hca.alloc_pd().expect("ALLOC_PD, whose end an event tells");
-            hca.dealloc_pd(pd).expect("DEALLOC_PD");
-            // By the adapter's clock, twice as long as the checker is patient. Events are read meanwhile.
-            let ticks = 2 * PATIENCE_MS * TICKS_IN_MS;
-            let now = |bus: &mut DirectBus| bus.mmio_read32(InitSegment::INTERNAL_TIMER_L.offset() as u64);
-            let begun = now(hca.bus_mut());
-            while now(hca.bus_mut()).wrapping_sub(begun) < ticks {
-                while hca.poll_event().expect("events").is_some() {}
-            }
+            raise_and_wait(hca);
             hca.bus_mut().write(Space::Config, control, &MSIX_ON);
         })
     }),
 ];
 
+/// Has the vector of commands raised, and lets pass, by the adapter's clock, twice as long as the checker is patient. Events are
+/// read meanwhile.
+fn raise_and_wait(hca: &mut Hca<DirectBus>) {
+    let pd = hca.alloc_pd().expect("ALLOC_PD, whose end an event tells");
+    hca.dealloc_pd(pd).expect("DEALLOC_PD");
+    let ticks = 2 * PATIENCE_MS * TICKS_IN_MS;
+    let now = |bus: &mut DirectBus| bus.mmio_read32(InitSegment::INTERNAL_TIMER_L.offset() as u64);
+    let begun = now(hca.bus_mut());
+    while now(hca.bus_mut()).wrapping_sub(begun) < ticks {
+        while hca.poll_event().expect("events").is_some() {}
+    }
+}
+
 const fn mistake(what: &'static str, field: &'static str, act: fn(bool) -> Vec<Said>) -> Mistake {
-    Mistake { what, field, ports: Ports::Ib, act: Act::Server(act) }
+    Mistake { what, field, ports: Ports::Ib, act: Act::Server(act), before: None }
 }
 
 /// Does it on an adapter that was brought up; what the server has diagnosed.
@@ -113,7 +118,9 @@ fn said(diagnosis: &serde_json::Value) -> Said {
         expected: text("expected"),
         rule,
     });
-    Said { text: text("text"), parts }
+    let before = diagnosis["before"].as_array().map_or(&[][..], Vec::as_slice);
+    let before = before.iter().map(|before| before["text"].as_str().unwrap_or_default().to_owned()).collect();
+    Said { text: text("text"), parts, before }
 }
 
 /// Where the power state is set.

@@ -80,7 +80,8 @@ pub(super) const ALL: &[Mistake] = &[
             b.object(&mut hca, Opcode::DestroyQp, number);
         }
         b.keep(hca);
-    }),
+    })
+    .after("DESTROY_QP of QP"),
     Mistake::driver("INIT2RTR of a queue pair in RESET", "state", |b| {
         transition(b, Opcode::Init2RtrQp, 0, |_| {})
     }),

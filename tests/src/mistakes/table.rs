@@ -90,8 +90,12 @@ fn attempt(mistake: &Mistake, wrong: bool) -> Result<(Vec<Said>, Vec<Error>), St
 }
 
 fn judge(area: &'static str, mistake: &Mistake) -> Row {
-    let Mistake { what, field, .. } = *mistake;
-    let is_it = |said: &&Said| said.parts.as_ref().is_some_and(|p| p.field == field && p.is_whole());
+    let Mistake { what, field, before, .. } = *mistake;
+    let told = |said: &Said| before.and_then(|words| said.before.iter().find(|b| b.contains(words)).cloned());
+    let is_it = |said: &&Said| {
+        let whole = said.parts.as_ref().is_some_and(|p| p.field == field && p.is_whole());
+        whole && told(said).is_some() == before.is_some()
+    };
     let (said, driver) = match attempt(mistake, true) {
         Ok(made) => made,
         Err(why) => (Vec::new(), vec![Error::Unsupported(leak(why))]),
@@ -99,7 +103,10 @@ fn judge(area: &'static str, mistake: &Mistake) -> Row {
     let driver: Vec<String> = driver.iter().map(Error::to_string).collect();
     let named = said.iter().find(is_it);
     let (verdict, best) = match named.or(said.first()) {
-        Some(best) if named.is_some() => (Verdict::Named, best.text.clone()),
+        Some(best) if named.is_some() => {
+            let before = told(best).map_or(String::new(), |what| format!("; before: {what}"));
+            (Verdict::Named, best.text.clone() + &before)
+        }
         Some(best) => (Verdict::Partly, best.text.clone()),
         None => (Verdict::Silent, String::new()),
     };

@@ -11,7 +11,7 @@ use crate::adapter::core::{Core, HcaEvent};
 use crate::adapter::nobodys_doorbell;
 use crate::engines::compress::Block;
 use crate::engines::cq::{Completion, CompletionQueue, CqError, CqStep, EntryWrite, Notice};
-use crate::ground::diagnosis::{Finding, Subject};
+use crate::ground::diagnosis::{Clue, Finding, Subject};
 use crate::ground::dma::{DmaError, GuestMemory};
 use crate::ground::event::Event;
 use crate::ground::time::Ps;
@@ -233,7 +233,10 @@ impl Core<'_> {
     /// Tells the host that the queue went to error, if it did.
     fn cq_error(&mut self, now: Ps, cqn: Cqn, error: Option<CqError>) {
         let Some(why) = error else { return };
-        let (producer, consumer, entries) = self.function.cqs.get(cqn.0).map_or((0, 0, 0), |cq| cq.indices());
+        let cq = self.function.cqs.get(cqn.0);
+        let (producer, consumer, entries) = cq.map_or((0, 0, 0), |cq| cq.indices());
+        let buffer = self.function.fw.icm.cqs.get(cqn.0).map(|context| &context.buffer);
+        let next = cq.and_then(|cq| cq.next_entry(buffer?)).unwrap_or(0);
         self.answer_mistake(now, || match why {
             CqError::Overrun => {
                 let found = format!("{consumer:#x}, and {producer:#x} completions written: {why}");
@@ -243,13 +246,9 @@ impl Core<'_> {
             }
             CqError::Write => {
                 let expected = "memory that is mapped, by an IOMMU too";
-                Finding::new(
-                    Subject::cq(cqn),
-                    "queue memory",
-                    why.to_string(),
-                    expected,
-                    &rules::MEMORY_MAPPED,
-                )
+                let found = format!("{next:#x}, the next entry: {why}");
+                Finding::new(Subject::cq(cqn), "queue memory", found, expected, &rules::MEMORY_MAPPED)
+                    .with(Clue::Unreached(next))
             }
         });
         let mut eqe = Eqe::new();

@@ -9,7 +9,7 @@ use hca_spec::uar::{EQ_ARM, EqDoorbell, PAGE_SIZE};
 use crate::adapter::core::{Core, HcaEvent};
 use crate::adapter::{Executor, nobodys_doorbell};
 use crate::engines::eq::{EqeWrite, Lost};
-use crate::ground::diagnosis::{Finding, Subject};
+use crate::ground::diagnosis::{Clue, Finding, Subject};
 use crate::ground::dma::{DmaError, GuestMemory};
 use crate::ground::event::Event;
 use crate::ground::time::Ps;
@@ -56,6 +56,7 @@ impl Core<'_> {
                             format!("{:#x}, which the adapter does not reach: {}", why.iova, lost(&eqe));
                         let expected = "memory that is mapped, by an IOMMU too";
                         Finding::new(Subject::eq(eqn), "queue memory", found, expected, &rules::MEMORY_MAPPED)
+                            .with(Clue::Unreached(why.iova))
                     });
                 }
             },

@@ -25,7 +25,7 @@ use crate::engines::qp::run::Planned;
 use crate::engines::qp::send::{MAX_WQE, blocks_of, check_control, copy_blocks, copy_index, error_counters};
 use crate::engines::qp::umr::{self, Change};
 use crate::engines::qp::wqe::{BadWqe, SpareWqes, Wqe};
-use crate::ground::diagnosis::{Finding, Subject};
+use crate::ground::diagnosis::{Clue, Finding, Subject};
 use crate::ground::event::{Event, Hold, Status};
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
@@ -720,6 +720,7 @@ impl Executor<'_> {
                         let found = format!("{record:#x}, which the adapter does not reach");
                         let expected = "memory that is mapped, by an IOMMU too";
                         Finding::new(Subject::qp(qpn), "dbr_addr", found, expected, &rules::RECORD_READ)
+                            .with(Clue::Unreached(record))
                     });
                     return;
                 }

@@ -12,7 +12,7 @@ use hca_spec::queue::{Cqc, Srqc};
 use hca_spec::rules;
 
 use crate::adapter::function::Function;
-use crate::ground::diagnosis::{Finding, Subject};
+use crate::ground::diagnosis::{Clue, Finding, Subject};
 
 /// Bytes of a doorbell record.
 const RECORD: usize = 8;
@@ -53,8 +53,23 @@ impl Entry {
         self.opcode() == Some(Opcode::ManagePages) && self.is_done()
     }
 
-    fn is_done(&self) -> bool {
-        be32(self.0.bytes(), INLINE_OUTPUT) >> 24 == Status::Ok as u32
+    pub(super) fn is_done(&self) -> bool {
+        self.status() == Status::Ok as u8
+    }
+
+    /// Status of its output.
+    pub(super) fn status(&self) -> u8 {
+        (be32(self.0.bytes(), INLINE_OUTPUT) >> 24) as u8
+    }
+
+    /// The word at byte `at` of its input; `None`: it lies in a mailbox.
+    pub(super) fn input_word(&self, at: usize) -> Option<u32> {
+        (at + size_of::<u32>() <= INLINE).then(|| be32(self.0.bytes(), INLINE_INPUT + at))
+    }
+
+    /// The same of its output.
+    pub(super) fn output_word(&self, at: usize) -> Option<u32> {
+        (at + size_of::<u32>() <= INLINE).then(|| be32(self.0.bytes(), INLINE_OUTPUT + at))
     }
 
     /// The number of the object that the command has made.
@@ -169,13 +184,16 @@ pub(super) fn done(slot: u8, function: &Function, tell: &mut dyn FnMut(Finding))
     if let Some(record) = record.filter(|record| !memory.reaches(*record, RECORD)) {
         let found = format!("{record:#x}, which the adapter does not reach");
         let expected = "memory that is mapped, by an IOMMU too";
-        tell(Finding::new(subject, "dbr_addr", found, expected, &rules::RECORD_MAPPED));
+        tell(
+            Finding::new(subject, "dbr_addr", found, expected, &rules::RECORD_MAPPED)
+                .with(Clue::Unreached(record)),
+        );
     }
     let unreached = pieces(buffer).take(MOST_PAGES).find(|(at, len)| !memory.reaches(*at, *len));
     if let Some((at, _)) = unreached {
         let found = format!("{at:#x}, which the adapter does not reach");
         let expected = "memory that is mapped, by an IOMMU too";
-        tell(Finding::new(subject, "pas", found, expected, &rules::QUEUE_MAPPED));
+        tell(Finding::new(subject, "pas", found, expected, &rules::QUEUE_MAPPED).with(Clue::Unreached(at)));
     }
 }
 

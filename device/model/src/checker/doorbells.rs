@@ -60,6 +60,7 @@ impl SendQueues {
                 found: format!("{state:?} when a send doorbell was rung"),
                 expected: "Rts: the doorbell is lost".into(),
                 rule: &rules::SEND_STATE,
+                clue: None,
             });
         }
         if context.get(Qpc::SEND_DBR_MODE) != send_dbr_mode::RECORD {
@@ -77,7 +78,14 @@ impl SendQueues {
         let late = now.since(queue.rung) < POSTED;
         (queue.send, queue.rung) = (word as u16, now);
         let finding = |rule: &'static Rule, found: String, expected: String| {
-            Some(Finding { subject: Subject::qp(qpn), field: "send counter", found, expected, rule })
+            Some(Finding {
+                subject: Subject::qp(qpn),
+                field: "send counter",
+                found,
+                expected,
+                rule,
+                clue: None,
+            })
         };
         if moved == 0 {
             if late && queue.ahead > 0 {
@@ -174,6 +182,7 @@ impl SendQueues {
                             ),
                             expected: "a doorbell after it was raised".into(),
                             rule: &rules::SEND_DOORBELL,
+                            clue: None,
                         });
                     }
                 }
@@ -200,7 +209,7 @@ fn receive_counter(qpn: Qpn, qp: &QueuePair, function: &Function) -> Option<Find
         false => (&rules::BYTE_ORDER, format!("{:#x}", word.swap_bytes())),
     };
     let found = format!("{word:#x}{swapped}");
-    Some(Finding { subject: Subject::qp(qpn), field: "receive counter", found, expected, rule })
+    Some(Finding { subject: Subject::qp(qpn), field: "receive counter", found, expected, rule, clue: None })
 }
 
 impl Rebase for SendQueue {

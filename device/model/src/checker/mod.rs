@@ -9,6 +9,7 @@
 
 mod commands;
 mod doorbells;
+mod history;
 mod pages;
 mod peers;
 mod queues;
@@ -21,13 +22,14 @@ use hca_spec::ids::Qpn;
 
 use crate::adapter::Hca;
 use crate::adapter::function::Function;
-use crate::ground::diagnosis::{Finding, Subject};
+use crate::ground::diagnosis::{Before, Finding, Saying, Subject};
 use crate::ground::epoch::Rebase;
 use crate::ground::event::{Event, Queue};
 use crate::ground::node::{FunctionRef, HcaId};
 use crate::ground::record::Record;
 use crate::ground::time::Ps;
 use doorbells::SendQueues;
+use history::History;
 use pages::Pages;
 use peers::Peers;
 use queues::Queues;
@@ -41,6 +43,8 @@ struct Shadow {
     sends: SendQueues,
     queues: Queues,
     pages: Pages,
+    /// What happened just before, whatever was reset since.
+    history: History,
 }
 
 /// The checker of a world.
@@ -124,9 +128,11 @@ impl Checker {
             }
             Event::Command { slot, opcode } => {
                 commands::executed(slot, opcode, function, &mut |finding| self.found.push((at, finding)));
+                shadow.history.command(now, id, (slot, opcode), function);
                 None
             }
-            Event::CommandDone { slot, .. } => {
+            Event::CommandDone { slot, delivery } => {
+                shadow.history.done(id, slot, delivery, function);
                 let tell = &mut |finding| self.found.push((at, finding));
                 commands::done(slot, function, tell);
                 if commands::Entry::read(function, slot).is_some_and(|entry| entry.manages_pages()) {
@@ -137,7 +143,21 @@ impl Checker {
             Event::Done { qpn, status, .. } => self.peers.done(now, qpn, status, (function, &hca.chip)),
             _ => None,
         };
+        if !matches!(record.event, Event::Command { .. } | Event::CommandDone { .. }) {
+            shadow.history.event(now, record.event);
+        }
         self.found.extend(found.map(|finding| (at, finding)));
+    }
+
+    /// What happened before something was diagnosed of a function, the oldest first.
+    pub(crate) fn before(&self, at: Ps, function: FunctionRef, saying: &Saying) -> Vec<Before> {
+        let shadow = self.shadows.get(&function.hca);
+        shadow.map_or_else(Vec::new, |shadow| shadow.history.before(at, function.function, saying))
+    }
+
+    /// The host of a function took a window of its memory away.
+    pub(crate) fn unmapped(&mut self, now: Ps, at: FunctionRef, iova: u64, size: u64) {
+        self.shadows.entry(at.hca).or_default().history.unmapped(now, at.function, iova, size);
     }
 
     /// Time has passed: looks at what drivers have left undone. `functions` are those of an adapter.
@@ -174,8 +194,10 @@ impl Checker {
     }
 
     /// A host is gone, or its function was reset: nothing of before counts.
-    pub(crate) fn forget(&mut self, hca: HcaId) {
-        self.shadows.remove(&hca);
+    pub(crate) fn forget(&mut self, now: Ps, at: FunctionRef) {
+        let Shadow { sends, queues, pages, history } = self.shadows.entry(at.hca).or_default();
+        (*sends, *queues, *pages) = (SendQueues::default(), Queues::default(), Pages::default());
+        history.reset(now, at.function);
     }
 }
 
@@ -239,9 +261,10 @@ impl Rebase for Checker {
     fn rebase(&mut self, by: Ps) {
         let Self { patience: _, due, shadows, peers, found: _ } = self;
         due.rebase(by);
-        for Shadow { sends, queues, pages: _ } in shadows.values_mut() {
+        for Shadow { sends, queues, pages: _, history } in shadows.values_mut() {
             sends.rebase(by);
             queues.rebase(by);
+            history.rebase(by);
         }
         peers.rebase(by);
     }

@@ -99,6 +99,7 @@ impl Peers {
                 found: format!("{peer}, QP {remote}: no packet reached a queue pair there"),
                 expected: "the address of the port where the peer is".into(),
                 rule: &rules::PEER_ADDRESS,
+                clue: None,
             });
         };
         let sent_first = function.state.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::NEXT_SEND_PSN));
@@ -160,7 +161,7 @@ impl Peers {
                 &rules::RECEIVE_COUNTER,
             ),
         };
-        Some(Finding { subject, field, found, expected, rule })
+        Some(Finding { subject, field, found, expected, rule, clue: None })
     }
 }
 

@@ -111,7 +111,7 @@ impl Queues {
         };
         queue.sequence = sequence;
         let finding = |field, found: String, expected: String, rule| {
-            Some(Finding { subject: Subject::cq(cqn), field, found, expected, rule })
+            Some(Finding { subject: Subject::cq(cqn), field, found, expected, rule, clue: None })
         };
         if queue.same == SAME_SEQUENCE {
             return finding(
@@ -179,6 +179,7 @@ impl Queues {
                 found,
                 expected,
                 rule,
+                clue: None,
             });
         }
         // Those that were armed wait for an event; a program may leave the last entries of a queue that it did read.
@@ -199,6 +200,7 @@ impl Queues {
                     found: format!("0: none of the entries since {since} was read, and it was never armed"),
                     expected: "an index that follows the entries that are there".into(),
                     rule: &rules::CQ_POLLED,
+                    clue: None,
                 });
             }
         }

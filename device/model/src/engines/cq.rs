@@ -341,6 +341,11 @@ impl CompletionQueue {
         buffer.at(u64::from(index) * self.stride).map(|(at, _)| at).ok_or(CqError::Write)
     }
 
+    /// Bus address where the next entry goes; `None`: the queue has no memory there.
+    pub(crate) fn next_entry(&self, buffer: &Buffer) -> Option<u64> {
+        self.place(buffer, 0).ok()
+    }
+
     /// The next entry of the queue, with the owner bit of this round.
     pub(crate) fn entry<'c>(
         &self,

@@ -73,6 +73,17 @@ pub struct Finding {
     pub expected: String,
     /// The rule.
     pub rule: &'static Rule,
+    /// By what else than the object the checker finds what happened before.
+    pub clue: Option<Clue>,
+}
+
+/// What explains a finding beside its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clue {
+    /// The adapter did not reach this bus address: the host may have taken it away.
+    Unreached(u64),
+    /// It is about that object, too: it may have been destroyed.
+    Object(Subject),
 }
 
 impl Finding {
@@ -84,13 +95,18 @@ impl Finding {
         expected: impl Into<String>,
         rule: &'static Rule,
     ) -> Self {
-        Self { subject, field, found: found.into(), expected: expected.into(), rule }
+        Self { subject, field, found: found.into(), expected: expected.into(), rule, clue: None }
+    }
+
+    /// The same with a clue.
+    pub fn with(self, clue: Clue) -> Self {
+        Self { clue: Some(clue), ..self }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { subject, field, found, expected, rule } = self;
+        let Self { subject, field, found, expected, rule, clue: _ } = self;
         write!(f, "{subject}: {field}: found {found}, expected {expected} [{}]", rule.name)
     }
 }
@@ -156,8 +172,8 @@ impl Saying {
                 page: COMMANDS,
                 says: refusal.why,
             }),
-            Self::Answered(Finding { subject, field, found, expected, rule })
-            | Self::Found(Finding { subject, field, found, expected, rule }) => Some(Parts {
+            Self::Answered(Finding { subject, field, found, expected, rule, clue: _ })
+            | Self::Found(Finding { subject, field, found, expected, rule, clue: _ }) => Some(Parts {
                 subject: *subject,
                 field,
                 found,
@@ -197,4 +213,15 @@ pub struct Diagnosis {
     pub function: FunctionRef,
     /// What.
     pub saying: Saying,
+    /// What happened just before, the oldest first; nothing without a checker.
+    pub before: Vec<Before>,
+}
+
+/// What happened before something was diagnosed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Before {
+    /// When.
+    pub at: Ps,
+    /// What, in words.
+    pub what: String,
 }

@@ -107,7 +107,16 @@ impl World {
     /// Nothing of before counts for an adapter that was reset, or that a host has left.
     pub(super) fn check_anew(&mut self, at: FunctionRef) {
         if let Some(checker) = &mut self.checker {
-            checker.forget(at.hca);
+            checker.forget(self.now, at);
+        }
+    }
+
+    /// The host of a function took a window of its memory away: `size` bytes from bus address `iova` on. A checker remembers it
+    /// for whoever still reaches there; the model itself does not need to know.
+    pub fn unmapped(&mut self, at: impl Into<FunctionRef>, iova: u64, size: u64) {
+        let (now, at) = (self.now, at.into());
+        if let Some(checker) = &mut self.checker {
+            checker.unmapped(now, at, iova, size);
         }
     }
 
@@ -115,11 +124,16 @@ impl World {
     pub fn drain_diagnoses(&mut self) -> Vec<Diagnosis> {
         self.check();
         let mut all = Vec::new();
+        let checker = self.checker.as_deref();
         for (hca, node) in self.hcas.iter_mut().enumerate() {
             for (id, function) in (0..node.chip.functions).zip(&mut node.functions) {
                 let function_ref = FunctionRef { hca: HcaId(hca), function: hca_firmware::FunctionId(id) };
                 let said = function.state.diagnoses.take().into_iter();
-                all.extend(said.map(|(at, saying)| Diagnosis { at, function: function_ref, saying }));
+                all.extend(said.map(|(at, saying)| {
+                    let before =
+                        checker.map_or_else(Vec::new, |checker| checker.before(at, function_ref, &saying));
+                    Diagnosis { at, function: function_ref, saying, before }
+                }));
             }
         }
         all

@@ -252,7 +252,14 @@ impl Replay {
                 }
                 Ok(())
             }
-            Record::Unmap { .. } => Ok(()),
+            Record::Unmap { hca, range, done } => {
+                let place = self.functions.get(usize::from(hca)).context("there is no such adapter")?.place();
+                if done {
+                    let (iova, size) = range.unwrap_or((0, u64::MAX));
+                    self.world.unmapped(place, iova, size);
+                }
+                Ok(())
+            }
             Record::MemoryChanged { hca } => {
                 let place = self.functions.get(usize::from(hca)).context("there is no such adapter")?.place();
                 self.world.memory_changed(self.world.now(), place);

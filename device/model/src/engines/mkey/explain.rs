@@ -3,13 +3,14 @@
 use std::fmt;
 
 use hca_firmware::Icm;
+use hca_firmware::object::Kind;
 use hca_spec::ids::{Mkey, Pd};
 use hca_spec::mkc::Mkc;
 use hca_spec::rules::{self, Rule};
 
 use super::walk::first_address;
 use super::{Access, Fault};
-use crate::ground::diagnosis::{Finding, Subject};
+use crate::ground::diagnosis::{Clue, Finding, Subject};
 
 /// Field, what was found, what would be right, rule.
 type Parts = (&'static str, String, String, &'static Rule);
@@ -24,7 +25,12 @@ impl Fault {
         pd: Pd,
     ) -> Finding {
         let (field, found, expected, rule) = self.parts(icm, pd);
-        Finding::new(subject, field, format!("{place}: {found}"), expected, rule)
+        let finding = Finding::new(subject, field, format!("{place}: {found}"), expected, rule);
+        match *self {
+            Self::Key(key) => finding.with(Clue::Object(Subject::new(Kind::Mkey.name(), key.index()))),
+            Self::Dma(error) => finding.with(Clue::Unreached(error.iova)),
+            _ => finding,
+        }
     }
 
     fn parts(&self, icm: &Icm, pd: Pd) -> Parts {
