@@ -29,6 +29,8 @@ const MSIX: u8 = 0x11;
 const MSIX_CONTROL: u64 = 2;
 const MSIX_ON: [u8; 2] = [0, 0x80];
 const MSIX_MASKED: [u8; 2] = [0, 0xc0];
+/// Vector control of the first entry of the table, in BAR2 (PCIe 7.7.2.8): bit 0 masks the vector.
+const VECTOR_CONTROL: u64 = 12;
 
 pub(super) const ALL: &[Mistake] = &[
     mistake("command doorbell with bus mastering off", "command register", |wrong| {
@@ -72,6 +74,17 @@ pub(super) const ALL: &[Mistake] = &[
             hca.bus_mut().write(Space::Config, control, if wrong { &MSIX_MASKED } else { &MSIX_ON });
             raise_and_wait(hca);
             hca.bus_mut().write(Space::Config, control, &MSIX_ON);
+        })
+    }),
+    mistake("interrupt of a vector that its own bit masks", "mask", |wrong| {
+        on_server(wrong, |hca, wrong| {
+            let control = capability(hca.bus_mut(), MSIX) + MSIX_CONTROL;
+            hca.bus_mut().write(Space::Config, control, &MSIX_ON);
+            // A host that takes an interrupt for itself masks it there, and says so; with others the table counts.
+            hca.bus_mut().disconnect(0);
+            hca.bus_mut().write(Space::Bar2, VECTOR_CONTROL, &[u8::from(wrong), 0, 0, 0]);
+            raise_and_wait(hca);
+            hca.bus_mut().write(Space::Bar2, VECTOR_CONTROL, &[0; 4]);
         })
     }),
 ];
