@@ -105,7 +105,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     if mode == modify_memic::ALLOC {
         out.set(ModifyMemicOut::MEMIC_OPERATION_ADDR, memory.operation_address(start, operation));
     }
-    Ok(reply(&mut out))
+    Ok(reply(&out))
 }
 
 /// Where the templates' piece lies: the window's begin, of every kind of adapter that has one.

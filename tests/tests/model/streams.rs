@@ -1,7 +1,7 @@
 //! Initiators of dynamic connections with streams, and send queues without a doorbell record: what a ConnectX-6 Dx has beside.
 
 use hca_driver::qp::QpConfig;
-use hca_driver::{Bus, RtsAttr, SendRequest, Sge};
+use hca_driver::{RtsAttr, SendRequest, Sge};
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::Mkey;
 use hca_spec::qpc::QpState;

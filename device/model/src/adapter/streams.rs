@@ -4,7 +4,6 @@ use hca_spec::cqe::Syndrome;
 use hca_spec::qpc::{QpState, ServiceType};
 
 use super::core::Core;
-use super::send::FLUSH_MOST;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::wqe::Wqe;
 use crate::ground::time::Ps;
