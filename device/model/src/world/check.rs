@@ -114,6 +114,7 @@ impl World {
     /// The host of a function took a window of its memory away: `size` bytes from bus address `iova` on. A checker remembers it
     /// for whoever still reaches there; the model itself does not need to know.
     pub fn unmapped(&mut self, at: impl Into<FunctionRef>, iova: u64, size: u64) {
+        self.rouse();
         let (now, at) = (self.now, at.into());
         if let Some(checker) = &mut self.checker {
             checker.unmapped(now, at, iova, size);
