@@ -22,6 +22,8 @@ const PAGE: u64 = 4096;
 pub struct DeviceMemory {
     /// Where in BAR0 it can be mapped; empty if there is none.
     window: Range<u64>,
+    /// The same with the windows of operations. Every access to BAR0 is compared with it.
+    pages: Range<u64>,
     /// The operations that there are: bits by [`memic_operation`].
     operations: u32,
     /// Its pieces, by where in BAR0 they begin.
@@ -52,7 +54,10 @@ impl DeviceMemory {
         let start = capabilities.get(caps::DeviceMemory::MEMIC_BAR_START_ADDR);
         let size = u64::from(capabilities.get(caps::DeviceMemory::MEMIC_BAR_SIZE));
         let operations = capabilities.get(caps::DeviceMemory::MEMIC_OPERATIONS);
-        Self { window: start..start.saturating_add(size), operations, pieces: BTreeMap::new() }
+        let window = start..start.saturating_add(size);
+        let windows = u64::from(u32::BITS.saturating_sub(operations.leading_zeros()));
+        let pages = start.saturating_sub(windows.saturating_mul(size))..window.end;
+        Self { window, pages, operations, pieces: BTreeMap::new() }
     }
 
     /// Where in BAR0 it can be mapped.
@@ -62,8 +67,7 @@ impl DeviceMemory {
 
     /// The same with the windows of operations: what is no doorbell.
     pub fn pages(&self) -> Range<u64> {
-        let windows = u64::from(u32::BITS.saturating_sub(self.operations.leading_zeros()));
-        self.window.start.saturating_sub(windows.saturating_mul(self.size()))..self.window.end
+        self.pages.clone()
     }
 
     fn size(&self) -> u64 {
@@ -73,7 +77,7 @@ impl DeviceMemory {
     /// Whether an offset in BAR0 is one of device memory, and not of a doorbell.
     #[inline]
     pub fn is_at(&self, offset: u64) -> bool {
-        self.pages().contains(&offset)
+        self.pages.contains(&offset)
     }
 
     /// Reads bytes as the host does, at an offset in BAR0; an operation's address does what that does. Returns whether something is

@@ -465,7 +465,7 @@ impl Icm {
     }
 
     /// One use more or less of elements.
-    pub(crate) fn hold_elements(&mut self, numbers: [u32; 2], held: bool) {
+    pub(crate) fn hold_elements(&mut self, numbers: impl IntoIterator<Item = u32>, held: bool) {
         for number in numbers {
             if let Some(element) = self.element_mut(number) {
                 let users = element.users;

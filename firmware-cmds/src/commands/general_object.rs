@@ -173,7 +173,7 @@ fn create_element(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let input = whole(call, SchedulingElement::from_prefix_or_zero);
     let element = scheduling::element(fw, &input)?;
     let number = fw.icm.general.insert(element).map_err(|_| MANY)?;
-    fw.icm.hold_elements([input.get(SchedulingElement::PARENT_ELEMENT_ID), 0], true);
+    fw.icm.hold_elements([input.get(SchedulingElement::PARENT_ELEMENT_ID)], true);
     named(number)
 }
 
@@ -247,7 +247,7 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         }
         Found::Other(number, GeneralObject::Element(element)) => {
             scheduling::check_unused(fw, number)?;
-            fw.icm.hold_elements([element.parent, 0], false);
+            fw.icm.hold_elements([element.parent], false);
             fw.icm.general.remove(number);
         }
         Found::Other(number, GeneralObject::Mapping { .. }) => _ = fw.icm.general.remove(number),
@@ -262,7 +262,7 @@ pub(super) fn names(call: &Call<'_>) -> Vec<(Object, bool)> {
         Ok(object_type::FLOW_SAMPLER) => {}
         Ok(object_type::SCHEDULING_ELEMENT) => {
             let input = whole(call, SchedulingElement::from_prefix_or_zero);
-            return names_of_groups([input.get(SchedulingElement::PARENT_ELEMENT_ID), 0]);
+            return names_of_elements([input.get(SchedulingElement::PARENT_ELEMENT_ID)]);
         }
         _ => return Vec::new(),
     }
@@ -271,8 +271,8 @@ pub(super) fn names(call: &Call<'_>) -> Vec<(Object, bool)> {
     tables.into_iter().map(|table| (Object::new(Kind::FlowTable, table), false)).collect()
 }
 
-/// Elements that a context names.
-pub(in crate::commands) fn names_of_groups(numbers: [u32; 2]) -> Vec<(Object, bool)> {
+/// Elements that a context or another element names; 0 names none.
+pub(in crate::commands) fn names_of_elements(numbers: impl IntoIterator<Item = u32>) -> Vec<(Object, bool)> {
     let named = numbers.into_iter().filter(|number| *number != 0);
     named.map(|number| (Object::new(Kind::GeneralObject, number), false)).collect()
 }

@@ -212,7 +212,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         qp.ctx.set(Qpc::STATE, to as u32);
         if let Some(group) = group {
             let old = std::mem::replace(&mut qp.groups, [group, 0]);
-            fw.icm.hold_elements([group, 0], true);
+            fw.icm.hold_elements([group], true);
             fw.icm.hold_elements(old, false);
         }
     }

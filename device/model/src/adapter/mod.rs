@@ -396,7 +396,8 @@ impl Executor<'_> {
                     self.side.rests.begin(offset);
                 }
                 if let Some(qpn) = self.send_register(now, offset, second) {
-                    if !self.counts_itself(qpn, first, second) && at < SEND_DOORBELL {
+                    let begin = u64::from(first) << 32 | u64::from(second);
+                    if !self.counts_itself(qpn, &begin.to_be_bytes()) && at < SEND_DOORBELL {
                         return self.core.answer_mistake(now, || {
                             let expected = "from 0x800 on, as the queue pair has a doorbell record";
                             let found = format!("{at:#x}");
@@ -431,7 +432,7 @@ impl Executor<'_> {
             match block.copy() {
                 Some(copy) => {
                     if let Some(qpn) = self.send_register(now, at, be32(copy, 4)) {
-                        self.counts_itself(qpn, be32(copy, 0), be32(copy, 4));
+                        self.counts_itself(qpn, copy);
                         let time = self.core.chip.units.store(now, copy.len());
                         let (index, took) = (copy_index(copy), self.core.chip.timing.doorbell());
                         self.core.note_job(now, time, took, Event::BlueFlame { qpn, index });
@@ -462,10 +463,9 @@ impl Executor<'_> {
     }
 
     /// The begin of a WQE came with its doorbell: a send queue without a doorbell record goes up to its end. Returns whether it has none.
-    fn counts_itself(&mut self, qpn: Qpn, first: u32, second: u32) -> bool {
+    fn counts_itself(&mut self, qpn: Qpn, begin: &[u8]) -> bool {
         let Some(qp) = self.qps.get_mut(qpn.0).filter(|qp| !qp.params.has_record) else { return false };
-        let begin = [first.to_be_bytes(), second.to_be_bytes()].concat();
-        let end = copy_index(&begin).wrapping_add(copy_blocks(&begin));
+        let end = copy_index(begin).wrapping_add(copy_blocks(begin));
         // One that says nothing new is late.
         if end.wrapping_sub(qp.sq.posted) < 1 << 15 {
             qp.sq.posted = end;

@@ -54,14 +54,13 @@ impl SendQueues {
         // The engines know no queue pair in RESET.
         let state = function.qps.get(qpn.0).map_or(QpState::Reset, |qp| qp.state);
         if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
-            return Some(Finding {
-                subject: Subject::qp(qpn),
-                field: "state",
-                found: format!("{state:?} when a send doorbell was rung"),
-                expected: "Rts: the doorbell is lost".into(),
-                rule: &rules::SEND_STATE,
-                clue: None,
-            });
+            return Some(Finding::new(
+                Subject::qp(qpn),
+                "state",
+                format!("{state:?} when a send doorbell was rung"),
+                "Rts: the doorbell is lost",
+                &rules::SEND_STATE,
+            ));
         }
         if context.get(Qpc::SEND_DBR_MODE) != send_dbr_mode::RECORD {
             return None;
@@ -78,14 +77,7 @@ impl SendQueues {
         let late = now.since(queue.rung) < POSTED;
         (queue.send, queue.rung) = (word as u16, now);
         let finding = |rule: &'static Rule, found: String, expected: String| {
-            Some(Finding {
-                subject: Subject::qp(qpn),
-                field: "send counter",
-                found,
-                expected,
-                rule,
-                clue: None,
-            })
+            Some(Finding::new(Subject::qp(qpn), "send counter", found, expected, rule))
         };
         if moved == 0 {
             if late && queue.ahead > 0 {
@@ -172,18 +164,13 @@ impl SendQueues {
                     if since != Ps::ZERO && now.since(since) >= patience {
                         // Told once.
                         queue.silent = Some((counter, Ps::ZERO));
-                        tell(Finding {
-                            subject: Subject::qp(*qpn),
-                            field: "send counter",
-                            found: format!(
-                                "{counter:#x}{}, and no doorbell since {:#x}",
-                                swapped(word),
-                                queue.send
-                            ),
-                            expected: "a doorbell after it was raised".into(),
-                            rule: &rules::SEND_DOORBELL,
-                            clue: None,
-                        });
+                        tell(Finding::new(
+                            Subject::qp(*qpn),
+                            "send counter",
+                            format!("{counter:#x}{}, and no doorbell since {:#x}", swapped(word), queue.send),
+                            "a doorbell after it was raised",
+                            &rules::SEND_DOORBELL,
+                        ));
                     }
                 }
                 _ => queue.silent = Some((counter, now)),
@@ -209,7 +196,7 @@ fn receive_counter(qpn: Qpn, qp: &QueuePair, function: &Function) -> Option<Find
         false => (&rules::BYTE_ORDER, format!("{:#x}", word.swap_bytes())),
     };
     let found = format!("{word:#x}{swapped}");
-    Some(Finding { subject: Subject::qp(qpn), field: "receive counter", found, expected, rule, clue: None })
+    Some(Finding::new(Subject::qp(qpn), "receive counter", found, expected, rule))
 }
 
 impl Rebase for SendQueue {

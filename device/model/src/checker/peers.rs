@@ -93,14 +93,13 @@ impl Peers {
         let subject = Subject::qp(qpn);
         let loss = self.losses.remove(&(own, remote)).filter(|loss| now.since(loss.at) < OLD);
         let Some(Loss { who, psn, why, own, .. }) = loss else {
-            return Some(Finding {
+            return Some(Finding::new(
                 subject,
-                field: "primary path",
-                found: format!("{peer}, QP {remote}: no packet reached a queue pair there"),
-                expected: "the address of the port where the peer is".into(),
-                rule: &rules::PEER_ADDRESS,
-                clue: None,
-            });
+                "primary path",
+                format!("{peer}, QP {remote}: no packet reached a queue pair there"),
+                "the address of the port where the peer is",
+                &rules::PEER_ADDRESS,
+            ));
         };
         let sent_first = function.state.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::NEXT_SEND_PSN));
         if matches!(why, Unwanted::Ahead | Unwanted::Behind) && sent_first == Some(own) {
@@ -161,7 +160,7 @@ impl Peers {
                 &rules::RECEIVE_COUNTER,
             ),
         };
-        Some(Finding { subject, field, found, expected, rule, clue: None })
+        Some(Finding::new(subject, field, found, expected, rule))
     }
 }
 

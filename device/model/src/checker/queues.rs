@@ -111,7 +111,7 @@ impl Queues {
         };
         queue.sequence = sequence;
         let finding = |field, found: String, expected: String, rule| {
-            Some(Finding { subject: Subject::cq(cqn), field, found, expected, rule, clue: None })
+            Some(Finding::new(Subject::cq(cqn), field, found, expected, rule))
         };
         if queue.same == SAME_SEQUENCE {
             return finding(
@@ -173,14 +173,7 @@ impl Queues {
                     &rules::EQ_CONSUMER,
                 ),
             };
-            tell(Finding {
-                subject: Subject::eq(Eqn(*eqn as u8)),
-                field: "consumer index",
-                found,
-                expected,
-                rule,
-                clue: None,
-            });
+            tell(Finding::new(Subject::eq(Eqn(*eqn as u8)), "consumer index", found, expected, rule));
         }
         // Those that were armed wait for an event; a program may leave the last entries of a queue that it did read.
         let silent = |queue: &CompletionQueue| !queue.armed && !queue.told && queue.unread.is_some();
@@ -194,14 +187,13 @@ impl Queues {
                 queue.told = true;
             } else if now.since(since) >= patience {
                 queue.told = true;
-                tell(Finding {
-                    subject: Subject::cq(*cqn),
-                    field: "consumer index in the doorbell record",
-                    found: format!("0: none of the entries since {since} was read, and it was never armed"),
-                    expected: "an index that follows the entries that are there".into(),
-                    rule: &rules::CQ_POLLED,
-                    clue: None,
-                });
+                tell(Finding::new(
+                    Subject::cq(*cqn),
+                    "consumer index in the doorbell record",
+                    format!("0: none of the entries since {since} was read, and it was never armed"),
+                    "an index that follows the entries that are there",
+                    &rules::CQ_POLLED,
+                ));
             }
         }
     }

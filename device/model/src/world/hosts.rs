@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use hca_firmware::personality::FirmwareVersion;
-use hca_firmware::{Disposal, PortKind, Resources};
+use hca_firmware::{Disposal, FunctionId, PortKind, Resources};
 use hca_spec::init_segment::NIC_INTERFACE_DISABLED;
 
 use super::World;
-use crate::adapter::is_doorbell;
 use crate::adapter::management::is_access;
+use crate::adapter::{Hca, is_doorbell};
 use crate::ground::dma::GuestMemory;
 use crate::ground::node::{FunctionRef, HcaId};
 use crate::ground::time::Ps;
@@ -54,12 +54,7 @@ impl World {
     /// The host is gone: no access to its memory happens any more; the function is reset.
     pub fn detach(&mut self, now: Ps, at: impl Into<FunctionRef>) {
         let at = at.into();
-        self.settle(at.hca);
-        self.check_leaving(at, "the end of the host's connection");
-        self.with(now, at, |hca, now| hca.detach(now, at.function));
-        self.check_anew(at);
-        self.count_anew();
-        self.release_credits(self.now, at);
+        self.begin_anew(now, at, "the end of the host's connection", Hca::detach);
     }
 
     /// Function level reset.
@@ -70,9 +65,20 @@ impl World {
     }
 
     pub(super) fn reset_function(&mut self, now: Ps, at: FunctionRef) {
+        self.begin_anew(now, at, "the reset of the function", Hca::reset);
+    }
+
+    /// A function loses all that its driver has made, by `act`; `why` is what the checker calls it.
+    fn begin_anew(
+        &mut self,
+        now: Ps,
+        at: FunctionRef,
+        why: &str,
+        act: impl FnOnce(&mut Hca, Ps, FunctionId),
+    ) {
         self.settle(at.hca);
-        self.check_leaving(at, "the reset of the function");
-        self.with(now, at, |hca, now| hca.reset(now, at.function));
+        self.check_leaving(at, why);
+        self.with(now, at, |hca, now| act(hca, now, at.function));
         self.check_anew(at);
         self.count_anew();
         self.release_credits(self.now, at);

@@ -153,11 +153,7 @@ impl Far {
         if gone {
             // What it said before it ended still counts.
             self.hear(reached)?;
-            let channel = self.link().lock();
-            let heard = channel.heard();
-            if heard <= until || channel.is_ours() && !channel.is_terminated() {
-                return Err(LinkError::Ended { heard: heard.0 }).with_context(|| self.place());
-            }
+            self.link().lock().ended_before(until, Ps::ZERO).with_context(|| self.place())?;
         }
         Ok(())
     }

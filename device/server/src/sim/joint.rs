@@ -119,11 +119,7 @@ impl Joint {
         if !self.link.channel().is_terminated() && self.link.channel().has_hung_up() {
             // What it said before it ended still counts.
             self.hear(world, reached)?;
-            let channel = self.link.channel();
-            let heard = channel.heard();
-            if heard + self.felt <= until || channel.is_ours() && !channel.is_terminated() {
-                return Err(LinkError::Ended { heard: heard.0 }).with_context(|| self.place());
-            }
+            self.link.channel().ended_before(until, self.felt).with_context(|| self.place())?;
         }
         Ok(())
     }

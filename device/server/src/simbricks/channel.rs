@@ -356,6 +356,19 @@ impl Channel {
         false
     }
 
+    /// A peer that is gone, and of which everything was taken, had to say more: it was to be heard up to `until`, what it says is felt
+    /// `felt` later; or it is one of ours, who says that it ends.
+    ///
+    /// # Errors
+    /// It ended too early.
+    pub(crate) fn ended_before(&self, until: Ps, felt: Ps) -> Result<(), LinkError> {
+        let heard = self.heard();
+        match heard + felt <= until || self.is_ours() && !self.is_terminated() {
+            true => Err(LinkError::Ended { heard: heard.0 }),
+            false => Ok(()),
+        }
+    }
+
     /// Whether something waits to be taken.
     ///
     /// # Errors

@@ -74,6 +74,12 @@ impl Nodes {
     pub(super) fn switch(&self, name: &str) -> Option<&Switch> {
         self.switches.get(*self.places.get(name)?).filter(|switch| switch.name == name)
     }
+
+    /// The process of the host or switch of that name.
+    pub(super) fn process_of(&self, node: &str) -> Option<&str> {
+        let host = self.host(node).map(|host| &host.process);
+        host.or_else(|| self.switch(node).map(|switch| &switch.process))?.as_deref()
+    }
 }
 
 /// The text being checked, for error messages.

@@ -306,14 +306,10 @@ impl Source<'_> {
                 }
             }
         }
-        let process = |node: &str| {
-            let host = nodes.host(node).map(|h| &h.process);
-            host.or_else(|| nodes.switch(node).map(|s| &s.process))
-        };
         for (at, link) in links {
             if let Some(End::Nic { host, .. }) =
                 link.between.iter().find(|end| matches!(end, End::Nic { .. }))
-                && let [Some(a), Some(b)] = link.between.each_ref().map(|end| process(end.node()))
+                && let [Some(a), Some(b)] = link.between.each_ref().map(|end| nodes.process_of(end.node()))
                 && a != b
             {
                 let reason = format!("host {host} is in another process than the other end");

@@ -225,11 +225,7 @@ impl Nodes {
         if link.leaves() {
             return false;
         }
-        let process = |node: &str| {
-            let host = self.host(node).map(|h| &h.process);
-            host.or_else(|| self.switch(node).map(|s| &s.process)).cloned()
-        };
-        let [a, b] = link.between.each_ref().map(|end| process(end.node()));
+        let [a, b] = link.between.each_ref().map(|end| self.process_of(end.node()));
         a != b
     }
 }

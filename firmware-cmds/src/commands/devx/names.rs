@@ -16,7 +16,7 @@ use hca_spec::transport::{
     CreateRqtIn, CreateTirIn, CreateTisIn, ModifyTirIn, Rqtc, TIR_DIRECT, Tirc, Tisc, modify_tir,
 };
 
-use crate::commands::general_object::names_of_groups;
+use crate::commands::general_object::names_of_elements;
 use crate::commands::row::Call;
 use crate::commands::rqt::entries;
 use crate::failure::Failure;
@@ -38,7 +38,7 @@ pub(in crate::commands) fn transition(call: &Call<'_>) -> Names {
     if modify.get(ModifyQpIn::OPT_PARAM_MASK_95_32) & opt_95_32::QOS_QUEUE_GROUP_ID != 0 {
         let extended = ModifyQpExtIn::from_prefix_or_zero(call.input);
         let fields = [QpcExt::QOS_QUEUE_GROUP_ID_REQUESTER, QpcExt::QOS_QUEUE_GROUP_ID_RESPONDER];
-        names.extend(names_of_groups(fields.map(|field| extended.ext().get(field))));
+        names.extend(names_of_elements(fields.map(|field| extended.ext().get(field))));
     }
     names
 }
@@ -154,8 +154,8 @@ fn of_rq(ctx: &Rqc) -> Names {
 
 /// MODIFY_SQ: the group.
 pub(in crate::commands) fn modify_sq(call: &Call<'_>) -> Names {
-    let group = call.view::<ModifySqIn>().map(|m| m.sqc().get(Sqc::QOS_QUEUE_GROUP_ID));
-    names_of_groups([group.unwrap_or_default(), 0])
+    let group = call.view::<ModifySqIn>().map(|m| m.sqc().get(Sqc::QOS_QUEUE_GROUP_ID)).ok();
+    names_of_elements(group)
 }
 
 fn of_sq(ctx: &Sqc) -> Names {
@@ -163,7 +163,7 @@ fn of_sq(ctx: &Sqc) -> Names {
         (Object::new(Kind::Cq, ctx.get(Sqc::CQN)), false),
         (Object::new(Kind::Pd, ctx.wq().get(Wq::PD)), false),
     ];
-    names.extend(names_of_groups([ctx.get(Sqc::QOS_QUEUE_GROUP_ID), 0]));
+    names.extend(names_of_elements([ctx.get(Sqc::QOS_QUEUE_GROUP_ID)]));
     if ctx.get(Sqc::TIS_LST_SZ) != 0 {
         names.push((Object::new(Kind::Tis, ctx.get(Sqc::TIS_NUM_0)), false));
     }
