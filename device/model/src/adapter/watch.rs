@@ -190,8 +190,11 @@ impl Core<'_> {
 
     #[cold]
     fn record(&mut self, at: Ps, wait: Ps, took: Ps, event: Event) {
-        if let Some(Watch { hca, records, .. }) = self.chip.watch.as_deref_mut() {
-            take_notes(records, *hca, &mut self.chip.units);
+        if let Some(Watch { hca, records, audience, .. }) = self.chip.watch.as_deref_mut() {
+            if audience.meets(Audience::TRACE) {
+                // Only then do the units write notes.
+                take_notes(records, *hca, &mut self.chip.units);
+            }
             records.push(Record { at, wait, took, hca: *hca, event });
         }
     }

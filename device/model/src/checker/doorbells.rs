@@ -6,7 +6,7 @@ use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, Qpc, send_dbr_mode};
 use hca_spec::rules::{self, Rule};
 
-use super::{LOOKED_AT, Turn, record_word, swapped};
+use super::{LOOKED_AT, Turn, record_word, record_words, swapped};
 use crate::adapter::function::Function;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::recv::ReceiveQueue;
@@ -66,8 +66,7 @@ impl SendQueues {
             return None;
         }
         let record = context.get(Qpc::DBR_ADDR);
-        let word = record_word(function, record, 1)?;
-        let receive = record_word(function, record, 0)?;
+        let (receive, word) = record_words(function, record)?;
         let queue = self.queues.entry(qpn).or_insert(SendQueue::new(now));
         queue.silent = None;
         let moved = (word as u16).wrapping_sub(queue.send);

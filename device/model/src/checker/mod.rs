@@ -54,7 +54,8 @@ pub(crate) struct Checker {
     patience: Ps,
     /// When it looks again.
     due: Ps,
-    shadows: BTreeMap<HcaId, Shadow>,
+    /// By the numbers of adapters.
+    shadows: Vec<Shadow>,
     peers: Peers,
     found: Vec<(FunctionRef, Finding)>,
 }
@@ -65,7 +66,7 @@ impl Checker {
         Self {
             patience,
             due: now + patience,
-            shadows: BTreeMap::new(),
+            shadows: names.iter().map(|_| Shadow::default()).collect(),
             peers: Peers::new(names),
             found: Vec::new(),
         }
@@ -91,7 +92,7 @@ impl Checker {
         let id = function_of(&record.event);
         let Some(function) = hca.function(id) else { return };
         let at = FunctionRef { hca: record.hca, function: id };
-        let shadow = self.shadows.entry(record.hca).or_default();
+        let Some(shadow) = self.shadows.get_mut(record.hca.0) else { return };
         let now = record.at;
         let found = match record.event {
             Event::Doorbell { qpn } | Event::BlueFlame { qpn, .. } => shadow.sends.rung(now, qpn, function),
@@ -146,25 +147,29 @@ impl Checker {
         if !matches!(record.event, Event::Command { .. } | Event::CommandDone { .. }) {
             shadow.history.event(now, record.event);
         }
-        self.found.extend(found.map(|finding| (at, finding)));
+        if let Some(finding) = found {
+            self.found.push((at, finding));
+        }
     }
 
     /// What happened before something was diagnosed of a function, the oldest first.
     pub(crate) fn before(&self, at: Ps, function: FunctionRef, saying: &Saying) -> Vec<Before> {
-        let shadow = self.shadows.get(&function.hca);
+        let shadow = self.shadows.get(function.hca.0);
         shadow.map_or_else(Vec::new, |shadow| shadow.history.before(at, function.function, saying))
     }
 
     /// The host of a function took a window of its memory away.
     pub(crate) fn unmapped(&mut self, now: Ps, at: FunctionRef, iova: u64, size: u64) {
-        self.shadows.entry(at.hca).or_default().history.unmapped(now, at.function, iova, size);
+        if let Some(shadow) = self.shadows.get_mut(at.hca.0) {
+            shadow.history.unmapped(now, at.function, iova, size);
+        }
     }
 
     /// Time has passed: looks at what drivers have left undone. `functions` are those of an adapter.
     pub(crate) fn look<'a>(&mut self, now: Ps, hcas: impl Iterator<Item = (HcaId, &'a [Function])>) {
         self.due = now + Ps(self.patience.0 / 4 + 1);
         for (hca, functions) in hcas {
-            let (Some(shadow), Some(function)) = (self.shadows.get_mut(&hca), functions.first()) else {
+            let (Some(shadow), Some(function)) = (self.shadows.get_mut(hca.0), functions.first()) else {
                 continue;
             };
             let at = FunctionRef::from(hca);
@@ -195,7 +200,7 @@ impl Checker {
 
     /// A host is gone, or its function was reset: nothing of before counts.
     pub(crate) fn forget(&mut self, now: Ps, at: FunctionRef) {
-        let Shadow { sends, queues, pages, history } = self.shadows.entry(at.hca).or_default();
+        let Some(Shadow { sends, queues, pages, history }) = self.shadows.get_mut(at.hca.0) else { return };
         (*sends, *queues, *pages) = (SendQueues::default(), Queues::default(), Pages::default());
         history.reset(now, at.function);
     }
@@ -238,15 +243,27 @@ impl<K: Ord + Copy> Turn<K> {
 
 /// A 32-bit word of a doorbell record; `None` where it can't be read at once.
 fn record_word(function: &Function, record: u64, word: u64) -> Option<u32> {
-    let at = record.checked_add(4 * word)?;
+    let mut bytes = [0; 4];
+    read_at_once(function, record.checked_add(4 * word)?, &mut bytes)?;
+    Some(u32::from_be_bytes(bytes))
+}
+
+/// Both words of a queue pair's doorbell record, receive and send; `None` where they can't be read at once.
+fn record_words(function: &Function, record: u64) -> Option<(u32, u32)> {
+    let mut bytes = [0; 8];
+    read_at_once(function, record, &mut bytes)?;
+    let words = u64::from_be_bytes(bytes);
+    Some(((words >> 32) as u32, words as u32))
+}
+
+/// Reads what is in the host's memory at that address; `None` if that would take time.
+fn read_at_once(function: &Function, at: u64, bytes: &mut [u8]) -> Option<()> {
     let state = &function.state;
     if state.outstanding.is_some() {
         // A part of the host's memory answers later: the checker does not ask for what the adapter has not asked for.
         return None;
     }
-    let mut bytes = [0; 4];
-    state.seen_memory().read(at, &mut bytes).ok()?;
-    Some(u32::from_be_bytes(bytes))
+    state.seen_memory().read(at, bytes).ok()
 }
 
 /// What to say of a counter that looks as if its bytes stood in the other order.
@@ -261,7 +278,7 @@ impl Rebase for Checker {
     fn rebase(&mut self, by: Ps) {
         let Self { patience: _, due, shadows, peers, found: _ } = self;
         due.rebase(by);
-        for Shadow { sends, queues, pages: _, history } in shadows.values_mut() {
+        for Shadow { sends, queues, pages: _, history } in shadows {
             sends.rebase(by);
             queues.rebase(by);
             history.rebase(by);

@@ -32,10 +32,13 @@ impl World {
     /// The same, inlined: mostly there is what the function does later itself, and nothing else.
     #[inline(always)]
     pub(super) fn collect_here(&mut self, id: HcaId, function: FunctionId) {
-        let Some(Hca { chip: Chip { out, watch, .. }, functions }) = self.hcas.get_mut(id.0) else { return };
+        let Some(Hca { chip: Chip { watch, .. }, .. }) = self.hcas.get(id.0) else { return };
+        if watch.as_ref().is_some_and(|watch| watch.has_news()) {
+            self.hand_over(id);
+        }
+        let Some(Hca { chip: Chip { out, .. }, functions }) = self.hcas.get_mut(id.0) else { return };
         let Some(Function { epoch, state, .. }) = functions.get(usize::from(function.0)) else { return };
-        let news = watch.as_ref().is_some_and(|watch| watch.has_news());
-        if news || !self.trains.is_empty() || state.runs.has_begun() || out.has_rare() {
+        if !self.trains.is_empty() || state.runs.has_begun() || out.has_rare() {
             return self.collect_all(id, function);
         }
         let (epoch, now, heap) = (*epoch, self.now, &mut self.heap);
@@ -84,23 +87,29 @@ impl World {
         self.spare = sent;
     }
 
+    /// Those who look on get what an adapter gathered for them.
+    fn hand_over(&mut self, id: HcaId) {
+        let Some(hca) = self.hcas.get_mut(id.0) else { return };
+        if let Some(checker) = &mut self.checker {
+            checker.see(hca);
+        }
+        let Hca { chip: Chip { watch, units, .. }, .. } = hca;
+        if let Some(watch) = watch {
+            watch.hand_over(units, self.trace.as_mut(), &mut self.commands, &mut self.captured);
+        }
+    }
+
     /// The same, whatever is in the outbox.
     pub(super) fn collect_all(&mut self, id: HcaId, function: FunctionId) {
         loop {
-            let Some(hca) = self.hcas.get_mut(id.0) else { return };
-            if let Some(checker) = &mut self.checker {
-                checker.see(hca);
-            }
-            let Hca { chip: Chip { out, watch, units, .. }, functions } = hca;
+            self.hand_over(id);
+            let Some(Hca { chip: Chip { out, .. }, functions }) = self.hcas.get_mut(id.0) else { return };
             let Some(Function { epoch, state: FunctionState { runs, .. }, .. }) =
                 functions.get_mut(usize::from(function.0))
             else {
                 return;
             };
             let epoch = *epoch;
-            if let Some(watch) = watch {
-                watch.hand_over(units, self.trace.as_mut(), &mut self.commands, &mut self.captured);
-            }
             if let Some(qpn) = runs.take_begun() {
                 self.begin_train(id, qpn);
                 continue;
