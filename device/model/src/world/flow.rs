@@ -69,9 +69,9 @@ pub(super) enum Ended {
 
 /// What of an event concerns more than the two adapters and the link.
 enum Beyond {
-    /// Packets begin to leave, and the receiver's buffer is to be asked: the first then, others as the flow says.
+    /// Packets begin to leave, and the receiver's buffer may have no room: the first then, others as the flow says.
     Sent(Ps, Rest),
-    /// A packet leaves the receiver's buffer then.
+    /// A packet leaves the receiver's buffer then, for which somebody may wait.
     Freed(Ps),
     /// The receiver has left something in its outbox.
     Collect,
@@ -321,6 +321,7 @@ impl World {
         put_off: &mut u32,
     ) -> Result<Ended, Beyond> {
         let effects = self.has_effects();
+        let intake = self.intake(train.way.link, PortRef::of_hca(train.way.to, train.way.to_port));
         let Self { hcas, heap, links, trace, commands, captured, now, .. } = self;
         let (way, qpn) = (train.way, train.qpn);
         let ends = (qpn, way.from_port);
@@ -328,8 +329,11 @@ impl World {
         let both = both.and_then(|[from, to]| {
             Some((from.executor(FunctionId::FIRST)?, to.executor(FunctionId::FIRST)?))
         });
-        let carrier = links.get_mut(way.link).map(|link| &mut link.carrier);
-        let (Some((mut sender, mut receiver)), Some(carrier)) = (both, carrier) else {
+        let link = links.get_mut(way.link).and_then(|link| {
+            let [_, far] = way.ends;
+            Some((&mut link.carrier, link.ends.get_mut(far)?))
+        });
+        let (Some((mut sender, mut receiver)), Some((carrier, near))) = (both, link) else {
             return Ok(Ended::Before);
         };
         let Flow { out, departs, arrives, receives, next, sample, payload, left, events } = flow;
@@ -339,9 +343,8 @@ impl World {
         let there = Source::new(Class::Node as u8, way.to.0, 0);
         let credits_at = Source::new(Class::Credit as u8, train.from.0, way.from_port);
         let peer = sample.repr().dest_qp;
-        // Without credits each packet leaves this function, and little would come at once.
-        let run = sender.run_of(qpn).filter(|_| way.credits);
-        let silent = run.map_or(0, |run| run.silent(*next).min(PUT_OFF));
+        let (lane, room) = (out.lane(), blocks(len));
+        let silent = sender.run_of(qpn).map_or(0, |run| run.silent(*next).min(PUT_OFF));
         let may_put_off = receiver.may_put_off(peer, *payload, silent);
         let limit = |heap: &EventHeap<Event>| heap.next_key().map_or(others, |next| next.min(others));
         let mut before = limit(heap);
@@ -400,14 +403,14 @@ impl World {
                         watch.hand_over(&mut chip.units, trace.as_mut(), commands, captured);
                     }
                     if let Some(start) = first {
-                        if !way.credits {
+                        let mut takes =
+                            || intake.is_none_or(|intake| intake.take_quietly(now, near, lane, room as u8));
+                        if !left.is_empty() || !takes() {
                             return Err(Beyond::Sent(start, rest));
                         }
-                        for start in std::iter::once(start).chain(left.drain(..)) {
-                            if let Some(at) = carrier.pass(start, way.ends[0], len) {
-                                let key = heap.reserve(at + way.forth, at_port);
-                                keep(arrives, train.first_mut(Stage::Arrive), key);
-                            }
+                        if let Some(at) = carrier.pass(start, way.ends[0], len) {
+                            let key = heap.reserve(at + way.forth, at_port);
+                            keep(arrives, train.first_mut(Stage::Arrive), key);
                         }
                     }
                     if rest != Rest::None {
@@ -432,9 +435,11 @@ impl World {
                         watch.hand_over(&mut chip.units, trace.as_mut(), commands, captured);
                     }
                     if !way.credits {
-                        return Err(Beyond::Freed(at));
-                    }
-                    if let Some(at) = out.credit(&mut outlet.outlet, now, blocks(len), at + way.back) {
+                        if at <= now || near.asked.is_waited_for() || !near.counts_for_itself() {
+                            return Err(Beyond::Freed(at));
+                        }
+                        near.release_at(at, lane, room as u8);
+                    } else if let Some(at) = out.credit(&mut outlet.outlet, now, room, at + way.back) {
                         let port = PortRef::of_hca(train.from, way.from_port);
                         heap.push(at, credits_at, Event::Credits { port });
                         before = limit(heap);

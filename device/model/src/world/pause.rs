@@ -177,24 +177,63 @@ impl Memory<'_> {
     }
 }
 
+/// How the memory of an adapter's port is divided.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Intake {
+    layout: Layout,
+    times: u32,
+}
+
+impl Intake {
+    #[inline]
+    fn memory(&self) -> Memory<'_> {
+        Memory { layout: &self.layout, times: self.times }
+    }
+
+    /// A packet of that lane comes, which takes so many blocks. False: there is no room for it, or the peer is to be asked for
+    /// something: then it is not taken in.
+    #[inline]
+    pub(super) fn take_quietly(&self, now: Ps, near: &mut End, lane: u8, blocks: u8) -> bool {
+        near.release_due(now);
+        // Where nobody waits and no buffer is full there is nothing to ask for.
+        let memory = self.memory();
+        let fits = !near.asked.concerns_somebody()
+            && memory.has_room(near, lane, blocks.into())
+            && near.hold(lane, blocks.into(), u32::MAX);
+        if !fits {
+            return false;
+        }
+        let quiet = memory.filled(near).0 == 0;
+        if !quiet {
+            near.release(lane, blocks);
+        }
+        quiet
+    }
+}
+
 impl World {
     /// A packet of that lane comes into the input buffer at an end of a link without credits, and takes so many blocks. False:
     /// there is no room for it. The ports of switches count for themselves.
     pub(super) fn take_in(&mut self, number: usize, end: usize, port: PortRef, lane: u8, blocks: u8) -> bool {
-        let Some(times) = self.room_without_credits(number, port) else { return true };
-        let Some(layout) = self.port(port).and_then(|p| p.ethernet()).map(|e| *e.buffers.layout()) else {
-            return true;
-        };
+        let Some(intake) = self.intake(number, port) else { return true };
         let now = self.now;
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return true };
-        near.release_due(now);
-        let memory = Memory { layout: &layout, times };
-        let fits = memory.has_room(near, lane, blocks.into()) && near.hold(lane, blocks.into(), u32::MAX);
-        // Where nobody waits and no buffer is full there is nothing to ask for.
-        if fits && (near.asked.concerns_somebody() || memory.filled(near).0 != 0) {
+        if intake.take_quietly(now, near, lane, blocks) {
+            return true;
+        }
+        let fits =
+            intake.memory().has_room(near, lane, blocks.into()) && near.hold(lane, blocks.into(), u32::MAX);
+        if fits {
             self.flow_control(number, end, false);
         }
         fits
+    }
+
+    /// What a port of an adapter takes in by that link. `None`: there are credits, or the port counts for itself.
+    pub(super) fn intake(&self, number: usize, port: PortRef) -> Option<Intake> {
+        let times = self.room_without_credits(number, port)?;
+        let layout = *self.port(port)?.ethernet()?.buffers.layout();
+        Some(Intake { layout, times })
     }
 
     /// For how many quanta a port asks its peer to wait; and when it asks again, at that rate.
