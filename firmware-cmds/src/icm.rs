@@ -226,6 +226,15 @@ impl Translation {
             Self::None | Self::Klm(_) => None,
         }
     }
+
+    /// MTTs from that of page `index` on, as many as lie in memory one behind the other; none says nothing of [`Translation::page`].
+    #[inline]
+    pub fn entries_from(&self, index: usize) -> &[[u8; 8]] {
+        match self {
+            Self::Mtt(list) => list.entries_from(index),
+            Self::None | Self::Klm(_) | Self::User(_) => &[],
+        }
+    }
 }
 
 /// A memory key.

@@ -106,6 +106,17 @@ impl List {
         }
     }
 
+    /// Entries from `index` on, of `N` bytes, 8 or 16: as many as were given one behind the other. There may be more that [`List::get`] has.
+    #[inline]
+    pub fn entries_from<const N: usize>(&self, index: usize) -> &[[u8; N]] {
+        let Some(at) = index.checked_mul(N) else { return &[] };
+        let piece = match at / PIECE {
+            0 => Some(&self.first),
+            n => self.rest.get(n.saturating_sub(1)),
+        };
+        piece.and_then(|piece| piece.get(at % PIECE..)).unwrap_or_default().as_chunks().0
+    }
+
     /// All whole entries of `N` bytes, 8 or 16.
     pub fn entries<const N: usize>(&self) -> impl Iterator<Item = [u8; N]> {
         (0..self.len / N.max(1)).map_while(|index| self.get(index))
@@ -171,6 +182,9 @@ mod tests {
         assert_eq!(list.get::<16>(1000), Some([0; 16]));
         assert_eq!(list.get::<16>(far / 16 + 1), Some(bytes(32)[16..].try_into().unwrap()));
         assert_eq!(list.get::<16>(far / 16 + 3), None);
+        let given = |index| list.entries_from::<16>(index).len();
+        assert_eq!((given(1), given(1000), given(far / 16 + 1), given(usize::MAX)), (3, 0, 0, 0));
+        assert_eq!(given(far / 16), 1, "the next is in another piece");
         let held: usize = list.rest.iter().map(Vec::capacity).sum();
         assert!(held <= 2 * PIECE, "{held}");
         list.write(8, &[7; 16]);

@@ -9,8 +9,12 @@ use super::dma::{DmaError, GuestMemory};
 /// The pages that a memory key translates a range to.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// Their bus addresses; of a range that has no pages, its own.
-    addresses: Vec<u64>,
+    /// Pages that follow each other, in order: the number of the first, and its bus address; of a range that has no pages, its own.
+    rows: Vec<(usize, u64)>,
+    /// Bus address behind the last.
+    end: u64,
+    /// How many pages there are.
+    count: usize,
     /// log2 of their size.
     shift: u32,
     /// Where the range begins in the first.
@@ -18,12 +22,31 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Pages of 2^`shift` bytes at these bus addresses; the range begins at byte `first` of them.
-    pub(crate) fn new(addresses: Vec<u64>, shift: u32, first: u64) -> Self {
-        Self { addresses, shift: shift.min(63), first }
+    /// No page yet, of 2^`shift` bytes each; the range begins at byte `first` of them.
+    pub(crate) fn new(shift: u32, first: u64) -> Self {
+        Self { rows: Vec::new(), end: 0, count: 0, shift: shift.min(63), first }
     }
 
-    /// Visits the bus addresses of `len` bytes from `offset` on.
+    /// The next page is at this bus address.
+    #[inline]
+    pub(crate) fn push(&mut self, address: u64) {
+        if address != self.end || self.count == 0 {
+            self.rows.push((self.count, address));
+        }
+        self.end = address.wrapping_add(1 << self.shift);
+        self.count += 1;
+    }
+
+    /// The row that a page is in.
+    #[inline]
+    fn row_of(&self, page: u64) -> usize {
+        match self.rows.len() {
+            1 => 0,
+            _ => self.rows.partition_point(|(first, _)| *first as u64 <= page).saturating_sub(1),
+        }
+    }
+
+    /// Visits the bus addresses of `len` bytes from `offset` on, page by page.
     fn spans(
         &self,
         offset: u64,
@@ -32,35 +55,49 @@ impl Pages {
     ) -> Result<(), DmaError> {
         let size = 1u64 << self.shift;
         let (mut at, mut left) = (self.first.saturating_add(offset), len);
+        let mut place = self.row_of(at >> self.shift);
         while left > 0 {
-            let outside = DmaError { iova: at, len: left };
-            let page = usize::try_from(at >> self.shift).ok().and_then(|page| self.addresses.get(page));
+            let (outside, page) = (DmaError { iova: at, len: left }, at >> self.shift);
+            if self.rows.get(place + 1).is_some_and(|(first, _)| *first as u64 <= page) {
+                place += 1;
+            }
+            let row = self.rows.get(place).filter(|_| page < self.count as u64);
+            let (first, address) = row.ok_or(outside)?;
             let inside = at & (size - 1);
             let n = left.min(usize::try_from(size - inside).unwrap_or(usize::MAX));
-            visit(page.ok_or(outside)?.wrapping_add(inside), n)?;
+            visit(address.wrapping_add((page - *first as u64) << self.shift).wrapping_add(inside), n)?;
             at = at.saturating_add(n as u64);
             left -= n;
         }
         Ok(())
     }
 
-    /// The same with one visit for pages that follow each other.
+    /// The same with one visit for pages that follow each other. There are all of them, or none is visited.
     fn stretches(
         &self,
         offset: u64,
         len: usize,
         mut visit: impl FnMut(u64, usize) -> Result<(), DmaError>,
     ) -> Result<(), DmaError> {
-        let (mut begin, mut joined) = (0u64, 0usize);
-        self.spans(offset, len, |iova, n| {
-            if joined > 0 && begin.wrapping_add(joined as u64) == iova {
-                joined += n;
-                return Ok(());
+        let (mut at, mut left) = (self.first.saturating_add(offset), len);
+        let last = at.saturating_add((len as u64).saturating_sub(1)) >> self.shift;
+        if left > 0 && last >= self.count as u64 {
+            return Err(DmaError { iova: at, len });
+        }
+        let begin = self.row_of(at >> self.shift);
+        let ends = self.rows.iter().skip(begin + 1).map(|(first, _)| *first).chain([self.count]);
+        for ((first, address), end) in self.rows.iter().skip(begin).zip(ends) {
+            if left == 0 {
+                break;
             }
-            let before = (std::mem::replace(&mut begin, iova), std::mem::replace(&mut joined, n));
-            if before.1 > 0 { visit(before.0, before.1) } else { Ok(()) }
-        })?;
-        if joined > 0 { visit(begin, joined) } else { Ok(()) }
+            let inside = at.wrapping_sub((*first as u64) << self.shift);
+            let room = (((end - first) as u64) << self.shift).wrapping_sub(inside);
+            let n = left.min(usize::try_from(room).unwrap_or(usize::MAX));
+            visit(address.wrapping_add(inside), n)?;
+            at = at.saturating_add(n as u64);
+            left -= n;
+        }
+        Ok(())
     }
 
     /// Whether `len` bytes from `offset` on may be copied later than they come ([`GuestMemory::is_unwatched`]).
@@ -250,10 +287,17 @@ mod tests {
         }
     }
 
+    /// Pages of 4 KiB.
+    fn pages_at(addresses: &[u64], first: u64) -> Pages {
+        let mut pages = Pages::new(12, first);
+        addresses.iter().for_each(|address| pages.push(*address));
+        pages
+    }
+
     #[test]
     fn pages_that_follow_each_other_are_copied_at_once() {
         let memory: Arc<dyn GuestMemory> = Arc::new(Ram(Mutex::new((0..0x8000).map(|i| i as u8).collect())));
-        let pages = Pages::new(vec![0x3000, 0x4000, 0x1000], 12, 0x10);
+        let pages = pages_at(&[0x3000, 0x4000, 0x1000], 0x10);
         let mut visited = Vec::new();
         let visit = |iova, len| {
             visited.push((iova, len));
@@ -263,8 +307,7 @@ mod tests {
         assert_eq!(visited, [(0x3030, 0x1fd0), (0x1000, 0x30)]);
         assert!(pages.stretches(0x20, 0x3000, |_, _| Ok(())).is_err(), "there is no fourth page");
         assert!(!pages.is_unwatched(&*memory, 0, 1), "that is the default");
-        let region =
-            Region::new(memory.clone(), Pages::new(vec![0x7000, 0x5000, 0x6000], 12, 3), 0x2ff0).unwrap();
+        let region = Region::new(memory.clone(), pages_at(&[0x7000, 0x5000, 0x6000], 3), 0x2ff0).unwrap();
         let mut expected = vec![0; 0x2000];
         region.read(0x100, &mut expected).unwrap();
         pages.copy(&*memory, 0x20, (&region, 0x100), 0x2000).unwrap();
@@ -278,8 +321,7 @@ mod tests {
     fn a_region_is_read_over_its_pages() {
         let bytes = (0..0x3000u32).map(|i| (i / 0x100) as u8).collect();
         let memory: Arc<dyn GuestMemory> = Arc::new(Ram(Mutex::new(bytes)));
-        let new =
-            |pages: &[u64], len| Region::new(memory.clone(), Pages::new(pages.to_vec(), 12, 0xf80), len);
+        let new = |pages: &[u64], len| Region::new(memory.clone(), pages_at(pages, 0xf80), len);
         assert!(new(&[0x2000, 0], 0x1081).is_none(), "there is no third page");
         assert!(new(&[0x2000, 0x8000], 0x100).is_none(), "the second is not mapped");
         let region = new(&[0x2000, 0], 0x1080).unwrap();

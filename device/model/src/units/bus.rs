@@ -56,11 +56,37 @@ pub struct PcieCounts {
     pub stored_bytes: u64,
 }
 
+/// What reads cost that are as long as one request may be.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    /// Bytes of it.
+    bytes: usize,
+    /// What a request takes of the link, for so many bytes or fewer.
+    request: Ps,
+    /// What its data takes, from a place where completions begin.
+    completion: Ps,
+    /// Requests one behind the other are whole completions: the data of each takes the same.
+    alike: bool,
+}
+
+impl Whole {
+    fn new(cost: &PcieCost) -> Self {
+        let bytes = cost.max_read_request().max(1);
+        Self {
+            bytes,
+            request: cost.request(bytes),
+            completion: cost.completion(bytes),
+            alike: bytes.is_multiple_of(cost.completion_chunk().max(1)),
+        }
+    }
+}
+
 /// The link between adapter and host. Writes, read requests and interrupts share the direction to the host, completions
 /// and the processor's stores the one from it; a read holds a tag until its data is there.
 #[derive(Clone, Debug)]
 pub struct Bus {
     cost: PcieCost,
+    whole: Whole,
     up: Calendar,
     down: Calendar,
     store_latency: Ps,
@@ -81,6 +107,7 @@ impl Bus {
         let (pcie, host) = (&profile.pcie, &profile.host);
         Self {
             cost,
+            whole: Whole::new(&cost),
             up: Calendar::new(1, LINK_PAGE),
             down: Calendar::new(1, LINK_PAGE),
             store_latency: pcie.mmio_write_ns.0,
@@ -98,7 +125,7 @@ impl Bus {
 
     /// What accesses cost from now on.
     pub(super) fn retrain(&mut self, cost: PcieCost) {
-        self.cost = cost;
+        (self.cost, self.whole) = (cost, Whole::new(&cost));
     }
 
     /// When an access to `address` (any number that is the same for the same page) that the host has at `asked` is translated.
@@ -109,7 +136,7 @@ impl Bus {
 
     /// When a read of `bytes` at `address` that is issued at `start` has its last byte. No bytes take no time.
     pub fn read(&mut self, now: Ps, start: Ps, address: u64, bytes: usize) -> Ps {
-        let most = self.cost.max_read_request().max(1);
+        let Whole { bytes: most, alike, .. } = self.whole;
         // A whole request at a time; what would need more than all tags several times over is one
         // long transfer, whose requests hide behind its data.
         let most = if bytes > most * self.tags.len() { bytes } else { most };
@@ -118,8 +145,6 @@ impl Bus {
             return if bytes > 0 { self.request(now, start, address, bytes) } else { start };
         }
         let (whole, rest) = (bytes / most, bytes % most);
-        // Where requests are whole completions, the data of each takes the same.
-        let alike = most.is_multiple_of(self.cost.completion_chunk().max(1));
         let done = match alike {
             true => self.requests(now, start, address, whole, most),
             false => (0..whole)
@@ -135,8 +160,9 @@ impl Bus {
     /// When a single request has its last byte.
     #[inline]
     fn request(&mut self, now: Ps, start: Ps, address: u64, bytes: usize) -> Ps {
+        let request = if bytes <= self.whole.bytes { self.whole.request } else { self.cost.request(bytes) };
         let Some(tag) = self.tags.get_mut(self.next_tag) else { return start };
-        let issued = self.up.admit(now, start.max(*tag), self.cost.request(bytes));
+        let issued = self.up.admit(now, start.max(*tag), request);
         let found = Self::remap(&mut self.iommu, issued, address) + self.cost.read_latency();
         let done = self.down.admit(now, found, self.cost.completion_at(address, bytes));
         *tag = done;
@@ -147,9 +173,12 @@ impl Bus {
 
     /// When the last of `count` requests for `bytes` each, one behind the other from `address` on, has its last byte.
     fn requests(&mut self, now: Ps, start: Ps, mut address: u64, count: usize, bytes: usize) -> Ps {
-        let Self { cost, up, down, tags, iommu, .. } = self;
-        let (request, completion, latency) =
-            (cost.request(bytes), cost.completion_at(address, bytes), cost.read_latency());
+        let Self { cost, whole, up, down, tags, iommu, .. } = self;
+        let completion = match address.is_multiple_of(cost.completion_chunk() as u64) {
+            true => whole.completion,
+            false => cost.completion_at(address, bytes),
+        };
+        let (request, latency) = (whole.request, cost.read_latency());
         let (mut done, mut left) = (start, count);
         while left > 0 {
             // Tags are used in turn, and each of these once: what has one is asked for when it is free.
@@ -236,8 +265,18 @@ impl Bus {
 
 impl Rebase for Bus {
     fn rebase(&mut self, by: Ps) {
-        let Self { up, down, stored, tags, cost: _, store_latency: _, next_tag: _, iommu: _, counts: _ } =
-            self;
+        let Self {
+            up,
+            down,
+            stored,
+            tags,
+            cost: _,
+            whole: _,
+            store_latency: _,
+            next_tag: _,
+            iommu: _,
+            counts: _,
+        } = self;
         up.rebase(by);
         down.rebase(by);
         stored.rebase(by);

@@ -31,7 +31,7 @@ pub struct Calendar {
     first: u64,
     /// What is booked last: most jobs are put behind it, or into a page of their own behind it.
     tail: Tail,
-    /// What was the tail before, in order, so many of them: what is not past belongs to the rings.
+    /// What was the tail before, in turn, and how many there were: what is not past belongs to the rings.
     old: [Tail; TAILS],
     old_count: usize,
     /// What is booked before the tail: a ring, a power of two of places once it is used, in which the pages from `first` on
@@ -249,17 +249,12 @@ impl Calendar {
     /// Keeps what was the tail, to be entered when somebody looks at what is before the tail, if it is not past then.
     #[inline]
     fn put_off(&mut self, tail: Tail) {
-        if self.old_count == TAILS {
-            let [first, ..] = self.old;
-            if first.page >= self.first {
-                self.keep(first);
-            }
-            self.old.copy_within(1.., 0);
-            self.old_count -= 1;
-        }
-        if let Some(place) = self.old.get_mut(self.old_count) {
-            *place = tail;
+        if let Some(place) = self.old.get_mut(self.old_count % TAILS) {
+            let before = std::mem::replace(place, tail);
             self.old_count += 1;
+            if before.page >= self.first {
+                self.keep(before);
+            }
         }
     }
 
@@ -273,8 +268,10 @@ impl Calendar {
 
     #[inline(never)]
     fn enter_all(&mut self) {
-        let (old, count) = (self.old, std::mem::take(&mut self.old_count));
-        for tail in old.into_iter().take(count) {
+        let (mut old, count) = (std::mem::take(&mut self.old), std::mem::take(&mut self.old_count));
+        // The oldest first.
+        old.rotate_left(count % TAILS);
+        for tail in old {
             if tail.page >= self.first {
                 self.keep(tail);
             }

@@ -110,18 +110,35 @@ pub(super) fn pages_of(entry: &MemoryKey, range: Range, access: Access) -> Optio
     check_bounds(ctx, range.key, range.va, range.len).ok()?;
     match (ctx.access_mode(), &entry.translation) {
         // One page, from address 0 on.
-        (Some(AccessMode::Pa), _) => Some(Pages::new(vec![0], u64::BITS - 1, range.va)),
+        (Some(AccessMode::Pa), _) => {
+            let mut all = Pages::new(u64::BITS - 1, range.va);
+            all.push(0);
+            Some(all)
+        }
         (Some(AccessMode::Mtt), translation) => {
             let (shift, at) = in_pages(ctx, range.va);
             let mask = (1u64 << shift) - 1;
             let last = at.checked_add(range.len.checked_sub(1)?)?;
             let place = |at: u64| usize::try_from(at >> shift).ok();
-            let page = |n| {
-                let mtt = translation.page(n)?;
-                (!entry.pg_access || mtt & needed(access) != 0).then_some(mtt & MTT_ADDRESS)
+            let needed = if entry.pg_access { needed(access) } else { 0 };
+            let mut pages = Pages::new(shift, at & mask);
+            let mut push = |mtt: u64| {
+                let allowed = needed == 0 || mtt & needed != 0;
+                allowed.then(|| pages.push(mtt & MTT_ADDRESS))
             };
-            let pages: Option<Vec<u64>> = (place(at)?..=place(last)?).map(page).collect();
-            Some(Pages::new(pages?, shift, at & mask))
+            let (mut next, end) = (place(at)?, place(last)?.checked_add(1)?);
+            while next < end {
+                let given = translation.entries_from(next);
+                if given.is_empty() {
+                    push(translation.page(next)?)?;
+                    next += 1;
+                }
+                for mtt in given.iter().take(end - next) {
+                    push(u64::from_be_bytes(*mtt))?;
+                    next += 1;
+                }
+            }
+            Some(pages)
         }
         _ => None,
     }
