@@ -163,6 +163,14 @@ impl Counting {
         });
     }
 
+    /// So many packets of which each would be an [`Event::Build`], with so many bytes in all.
+    pub(crate) fn count_built(&mut self, qpn: Qpn, packets: u32, bytes: usize) {
+        self.of(qpn, |qp| {
+            qp.request_packets += u64::from(packets);
+            qp.request_bytes += bytes as u64;
+        });
+    }
+
     /// Adds to what that queue pair counts.
     #[inline]
     fn of(&mut self, Qpn(qpn): Qpn, add: impl FnOnce(&mut QpCounters)) {

@@ -6,17 +6,23 @@ use hca_spec::ids::{Psn, Qpn};
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::wire::Operation;
 
+use hca_firmware::Port;
+
 use super::Executor;
+use super::chip::Chip;
 use super::core::{Core, HcaEvent};
 use super::ethernet::{Way, count_unicast};
+use super::port::{PortOut, count_waits};
+use super::watch::{Captured, Executed, Watch};
 use crate::engines::qp::responder::Current;
 use crate::engines::qp::run::Run;
 use crate::engines::qp::{PortLane, QueuePair};
 use crate::ground::event::Event;
 use crate::ground::region::Payload;
+use crate::ground::ring::Trace;
 use crate::ground::time::Ps;
-use crate::link_layer::{Leaving, Lifted, Outlet, Packet, Path};
-use crate::units::Inbound;
+use crate::link_layer::{Leaving, Lifted, Packet, Path};
+use crate::units::{Inbound, Units};
 use crate::wire::Repr;
 
 /// What a queue pair and its port have to do with a run while nothing comes between: what waits at the port is taken out, and
@@ -28,6 +34,23 @@ pub(crate) struct Outflow {
     lifted: Lifted,
     /// The queue pair waits for room at the port, for a turn that is not due before.
     waits: Option<Ps>,
+    /// Packets that were made and are not counted yet.
+    built: u32,
+}
+
+/// What sends a flow: looked up once for many events of it.
+pub(crate) struct Sending<'a> {
+    units: &'a mut Units,
+    own: &'a mut Port,
+    out: &'a mut PortOut,
+    qp: &'a mut QueuePair,
+    watch: Option<&'a mut Watch>,
+    /// Changes of keys so far.
+    keys: u64,
+    /// Bytes that may wait at the port.
+    limit: usize,
+    /// What a packet takes of a unit.
+    service: Ps,
 }
 
 /// What comes of an event of an [`Outflow`].
@@ -55,12 +78,6 @@ pub(crate) enum Rest {
 }
 
 impl Outflow {
-    /// Credits of its lane arrive at its port at `at`. Says when to look at them, if what waits needs them.
-    #[inline]
-    pub(crate) fn credit(&self, outlet: &mut Outlet, now: Ps, n: u32, at: Ps) -> Option<Ps> {
-        outlet.credit_lifted(now, &self.lifted, n, at)
-    }
-
     /// The lane that its packets leave by.
     #[inline]
     pub(crate) fn lane(&self) -> u8 {
@@ -71,6 +88,33 @@ impl Outflow {
     #[inline]
     pub(crate) fn waiting(&self) -> usize {
         self.lifted.len()
+    }
+}
+
+impl<'a> Executor<'a> {
+    /// What sends a flow of that queue pair by that port.
+    #[inline]
+    pub(crate) fn sending(self, (qpn, port): (Qpn, u8)) -> Option<Sending<'a>> {
+        let Self { core: Core { chip, function, .. }, qps, .. } = self;
+        let Chip { units, managed, ports, watch, timing, .. } = chip;
+        Some(Sending {
+            units,
+            own: managed.port_mut(port)?,
+            out: ports.get_mut(port)?,
+            qp: qps.get_mut(qpn.0)?,
+            watch: watch.as_deref_mut(),
+            keys: function.key_changes,
+            limit: timing.egress_buffer(),
+            service: timing.transmit(),
+        })
+    }
+
+    /// Counts the packets of a flow that were made.
+    pub(crate) fn count_flown(&mut self, qpn: Qpn, flow: &mut Outflow) {
+        let built = std::mem::take(&mut flow.built);
+        if built > 0 {
+            self.core.function.counting.count_built(qpn, built, built as usize * flow.len);
+        }
     }
 }
 
@@ -114,7 +158,7 @@ impl Executor<'_> {
             made
         };
         let lifted = out.outlet.lift(lane, (count, len), alike, take)?;
-        Some(Outflow { lane, len, lifted, waits: out.take_waiting(lane) })
+        Some(Outflow { lane, len, lifted, waits: out.take_waiting(lane), built: 0 })
     }
 
     /// Ends it. The packets that wait at the port have PSNs from `first` on.
@@ -170,99 +214,6 @@ impl Executor<'_> {
         }
     }
 
-    /// The queue pair's turn.
-    #[inline]
-    pub(crate) fn flow_turn(
-        &mut self,
-        now: Ps,
-        flow: &mut Outflow,
-        (qpn, port): (Qpn, u8),
-        flown: &mut impl FnMut(Flown),
-    ) -> Rest {
-        let limit = self.core.chip.timing.egress_buffer();
-        if self.core.chip.ports.get(port).is_none_or(|out| !out.has_room(flow.lane, limit)) {
-            flow.waits = Some(now);
-            return Rest::None;
-        }
-        let Some(qp) = self.qps.get_mut(qpn.0) else { return Rest::None };
-        match self.core.make_flown(now, qp, flow, port, flown) {
-            true => Rest::None,
-            false => {
-                flow.waits = Some(now);
-                Rest::Turns
-            }
-        }
-    }
-
-    /// The port looks at what waits.
-    #[inline]
-    pub(crate) fn flow_port(
-        &mut self,
-        now: Ps,
-        flow: &mut Outflow,
-        (qpn, port): (Qpn, u8),
-        flown: &mut impl FnMut(Flown),
-    ) -> Rest {
-        let Some(out) = self.core.chip.ports.get_mut(port) else { return Rest::None };
-        out.timer = out.timer.filter(|timer| *timer > now);
-        match self.core.pump_flown(now, flow, port, flown) {
-            true => self.flow_turns(now, flow, (qpn, port), flown),
-            false => Rest::Pump,
-        }
-    }
-
-    /// A packet comes to the port.
-    #[inline]
-    pub(crate) fn flow_depart(
-        &mut self,
-        now: Ps,
-        flow: &mut Outflow,
-        (qpn, port): (Qpn, u8),
-        flown: &mut impl FnMut(Flown),
-    ) -> Rest {
-        let chip = &mut *self.core.chip;
-        let (Some(own), Some(out)) = (chip.managed.port_mut(port), chip.ports.get_mut(port)) else {
-            return Rest::None;
-        };
-        own.counters.xmit(flow.len);
-        count_unicast(own, (flow.len, flow.lane), Way::Out);
-        let looks = |until: Ps| out.timer.is_some_and(|timer| timer > now && timer <= until);
-        let behind = out.outlet.push_lifted(&mut flow.lifted, now).is_some_and(looks);
-        match behind || self.core.pump_flown(now, flow, port, flown) {
-            true => self.flow_turns(now, flow, (qpn, port), flown),
-            false => Rest::Pump,
-        }
-    }
-
-    /// The queue pair has its turn if it waits for one and there is room.
-    #[inline]
-    fn flow_turns(
-        &mut self,
-        now: Ps,
-        flow: &mut Outflow,
-        (qpn, port): (Qpn, u8),
-        flown: &mut impl FnMut(Flown),
-    ) -> Rest {
-        let limit = self.core.chip.timing.egress_buffer();
-        while let Some(at) = flow.waits {
-            if self.core.chip.ports.get(port).is_none_or(|out| !out.has_room(flow.lane, limit)) {
-                break;
-            }
-            if at > now {
-                flow.waits = None;
-                flown(Flown::Turn(at));
-                break;
-            }
-            let Some(qp) = self.qps.get_mut(qpn.0) else { break };
-            flow.waits = None;
-            if !self.core.make_flown(now, qp, flow, port, flown) {
-                flow.waits = Some(at);
-                return Rest::Turns;
-            }
-        }
-        Rest::None
-    }
-
     /// Whether packets with these headers that come to a port do what the one before them did: they are written where that was.
     pub(crate) fn takes_plainly(&self, port: u8, (packet, first): (&Packet, Psn)) -> bool {
         let Self { core, qps, side, .. } = self;
@@ -288,7 +239,12 @@ impl Executor<'_> {
             && qp.landing(core.function.key_changes).is_some()
     }
 
-    /// A packet of a run with so many bytes of payload, `len` on the link, comes to a port by that lane. Returns when it has passed the
+    /// How long a packet of a flow with so much payload keeps a unit busy that receives it.
+    pub(crate) fn flow_service(&self, payload: usize) -> Ps {
+        self.core.chip.timing.receive(Operation::WriteMiddle, payload)
+    }
+
+    /// A packet of a flow with so many bytes of payload, `len` on the link, comes to a port by that lane. Returns when it has passed the
     /// pipeline.
     #[inline]
     pub(crate) fn flow_arrive(
@@ -296,16 +252,16 @@ impl Executor<'_> {
         now: Ps,
         port: u8,
         qpn: Qpn,
+        service: Ps,
         (payload, len, lane): (usize, usize, u8),
-    ) -> (Ps, Ps) {
+    ) -> Ps {
         let chip = &mut *self.core.chip;
         if let Some(own) = chip.managed.port_mut(port) {
             own.counters.rcv(len);
             count_unicast(own, (len, lane), Way::In { transport: true });
         }
-        let service = chip.timing.receive(Operation::WriteMiddle, payload);
         let inbound = Inbound { bytes: payload, ..Inbound::default() };
-        (chip.units.receive(now, qpn.0, service, inbound), service)
+        chip.units.receive(now, qpn.0, service, inbound)
     }
 
     /// How many packets, each with so many bytes of payload, of a write in progress may be written later than they come, of `most`.
@@ -359,71 +315,159 @@ impl Executor<'_> {
     }
 }
 
-impl Core<'_> {
-    /// The next packet of a run is made, and the next turn asked for. `false`: nothing has happened, there is no such packet.
+impl Sending<'_> {
+    /// Whether the port has room for one more packet.
     #[inline]
-    fn make_flown(
+    fn has_room(&self, flow: &Outflow) -> bool {
+        self.out.has_room(flow.lane, self.limit)
+    }
+
+    /// The run.
+    #[inline]
+    pub(crate) fn run(&self) -> Option<&Run> {
+        self.qp.run.as_deref()
+    }
+
+    /// Credits of its lane arrive at its port at `at`. Says when to look at them, if what waits needs them.
+    #[inline]
+    pub(crate) fn credit(&mut self, flow: &Outflow, now: Ps, n: u32, at: Ps) -> Option<Ps> {
+        self.out.outlet.credit_lifted(now, &flow.lifted, n, at)
+    }
+
+    /// Hands what was gathered for those who look on to the world.
+    #[inline]
+    pub(crate) fn hand_over(
         &mut self,
-        now: Ps,
-        qp: &mut QueuePair,
-        flow: &mut Outflow,
-        port: u8,
-        flown: &mut impl FnMut(Flown),
-    ) -> bool {
+        trace: &mut Option<Trace>,
+        commands: &mut Vec<Executed>,
+        captured: &mut Vec<Captured>,
+    ) {
+        if let Some(watch) = &mut self.watch {
+            watch.hand_over(self.units, trace.as_mut(), commands, captured);
+        }
+    }
+
+    /// The queue pair's turn.
+    #[inline]
+    pub(crate) fn turn(&mut self, now: Ps, flow: &mut Outflow, flown: &mut impl FnMut(Flown)) -> Rest {
+        if !self.has_room(flow) {
+            flow.waits = Some(now);
+            return Rest::None;
+        }
+        match self.make(now, flow, flown) {
+            true => Rest::None,
+            false => {
+                flow.waits = Some(now);
+                Rest::Turns
+            }
+        }
+    }
+
+    /// The port looks at what waits.
+    #[inline]
+    pub(crate) fn port(&mut self, now: Ps, flow: &mut Outflow, flown: &mut impl FnMut(Flown)) -> Rest {
+        self.out.timer = self.out.timer.filter(|timer| *timer > now);
+        match self.pump(now, flow, flown) {
+            true => self.turns(now, flow, flown),
+            false => Rest::Pump,
+        }
+    }
+
+    /// A packet comes to the port.
+    #[inline]
+    pub(crate) fn depart(&mut self, now: Ps, flow: &mut Outflow, flown: &mut impl FnMut(Flown)) -> Rest {
+        self.own.counters.xmit(flow.len);
+        count_unicast(self.own, (flow.len, flow.lane), Way::Out);
+        let timer = self.out.timer;
+        let looks = |until: Ps| timer.is_some_and(|timer| timer > now && timer <= until);
+        let behind = self.out.outlet.push_lifted(&mut flow.lifted, now).is_some_and(looks);
+        match behind || self.pump(now, flow, flown) {
+            true => self.turns(now, flow, flown),
+            false => Rest::Pump,
+        }
+    }
+
+    /// The queue pair has its turn if it waits for one and there is room.
+    #[inline]
+    fn turns(&mut self, now: Ps, flow: &mut Outflow, flown: &mut impl FnMut(Flown)) -> Rest {
+        while let Some(at) = flow.waits {
+            if !self.has_room(flow) {
+                break;
+            }
+            flow.waits = None;
+            if at > now {
+                flown(Flown::Turn(at));
+                break;
+            }
+            if !self.make(now, flow, flown) {
+                flow.waits = Some(at);
+                return Rest::Turns;
+            }
+        }
+        Rest::None
+    }
+
+    /// The next packet of a run is made, and the next turn asked for. `false`: nothing has happened, there is no such packet.
+    #[inline(never)]
+    fn make(&mut self, now: Ps, flow: &mut Outflow, flown: &mut impl FnMut(Flown)) -> bool {
+        let Self { units, qp, keys, service, .. } = self;
         let psn = qp.requester.cursor;
-        let keys = self.function.key_changes;
-        let Some((index, data)) = qp.run.as_deref().and_then(|run| run.outline(psn, keys)) else {
+        let Some((index, data)) = qp.run.as_deref().and_then(|run| run.outline(psn, *keys)) else {
             return false;
         };
         qp.sq.turn = true;
-        let opens = self.chip.units.opens(now);
+        let opens = units.opens(now);
         qp.sq.yielded = opens > now && !qp.sq.yielded;
         let mut again = opens;
         if !qp.sq.yielded {
             qp.requester.advance(psn, 1);
-            let (qpn, service) = (qp.qpn, self.chip.timing.transmit());
-            let free = self.chip.units.send(now, qpn.0, service);
-            let ready = self.chip.units.gather(now, qpn.0, free, std::iter::once(data));
-            let departs = self.chip.units.depart(qpn.0, ready);
-            let (operation, bytes) = (Operation::WriteMiddle, flow.len as u32);
-            self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
-            if let Some(out) = self.chip.ports.get_mut(port) {
-                out.outlet.reserve(flow.lane, flow.len);
-            }
-            if self.traces() {
-                let packet = qp.run.as_deref().and_then(|run| run.packet(psn, keys, &mut Vec::new()));
-                if let Some(planned) = packet {
-                    self.note_sent(departs, &planned.packet);
-                    planned.packet.retire();
-                }
+            let qpn = qp.qpn.0;
+            let free = units.send(now, qpn, *service);
+            let ready = units.gather(now, qpn, free, std::iter::once(data));
+            let departs = units.depart(qpn, ready);
+            self.out.outlet.reserve(flow.lane, flow.len);
+            flow.built += 1;
+            if self.watch.is_some() {
+                self.note_made(now, (free, departs), (psn, index), flow.len);
             }
             flown(Flown::Depart(departs));
             again = free;
         }
-        let limit = self.chip.timing.egress_buffer();
-        match self.chip.ports.get(port).is_none_or(|out| out.has_room(flow.lane, limit)) {
+        match self.has_room(flow) {
             true => flown(Flown::Turn(again)),
             false => flow.waits = Some(again),
         }
         true
     }
 
+    /// Says that a packet was made: the unit is done with it at `free`, and it comes to its port at `departs`.
+    #[cold]
+    fn note_made(&mut self, now: Ps, (free, departs): (Ps, Ps), (psn, index): (Psn, u16), len: usize) {
+        let Self { units, qp, watch: Some(watch), keys, service, .. } = self else { return };
+        let (operation, bytes) = (Operation::WriteMiddle, len as u32);
+        let event = Event::Build { qpn: qp.qpn, index, psn, operation, bytes };
+        watch.note_job(units, (now, free, *service), event);
+        let run = qp.run.as_deref().filter(|_| watch.records_all());
+        if let Some(planned) = run.and_then(|run| run.packet(psn, *keys, &mut Vec::new())) {
+            watch.note_sent(units, departs, &planned.packet);
+            planned.packet.retire();
+        }
+    }
+
     /// Lets everything leave the port that can. `false`: something has to be looked at as ever.
     #[inline]
-    fn pump_flown(&mut self, now: Ps, flow: &mut Outflow, port: u8, flown: &mut impl FnMut(Flown)) -> bool {
+    fn pump(&mut self, now: Ps, flow: &mut Outflow, flown: &mut impl FnMut(Flown)) -> bool {
         let until = loop {
-            let Some(out) = self.chip.ports.get_mut(port) else { return false };
-            match out.outlet.next_lifted(&mut flow.lifted, now) {
+            match self.out.outlet.next_lifted(&mut flow.lifted, now) {
                 Leaving::None => return true,
                 Leaving::Sent(start) => flown(Flown::Sent(start)),
                 Leaving::Then(at) => break at,
                 Leaving::Held => return false,
             }
         };
-        self.count_waits(port);
-        let Some(out) = self.chip.ports.get_mut(port) else { return false };
-        if out.timer.is_none_or(|timer| until < timer) {
-            out.timer = Some(until);
+        count_waits(self.own, self.out);
+        if self.out.timer.is_none_or(|timer| until < timer) {
+            self.out.timer = Some(until);
             flown(Flown::Port(until));
         }
         true

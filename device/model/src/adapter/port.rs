@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use hca_firmware::{FunctionId, PortKind};
+use hca_firmware::{FunctionId, Port, PortKind};
 use hca_spec::ids::Qpn;
 use hca_spec::wire::Operation;
 
@@ -104,14 +104,12 @@ impl PortOut {
     /// function.
     #[inline]
     pub(super) fn is_left_to(&self, qpn: Qpn, lane: u8) -> bool {
+        let own = |(_, of, turn): &(Ps, FunctionId, HcaEvent)| {
+            *of == FunctionId::FIRST && matches!(turn, HcaEvent::SendTurn(waits) if *waits == qpn)
+        };
         let alone = || {
-            let mut waiting = self.waiting.get(usize::from(lane)).into_iter().flatten();
-            let own = |(_, of, turn): &(Ps, FunctionId, HcaEvent)| {
-                *of == FunctionId::FIRST && matches!(turn, HcaEvent::SendTurn(waits) if *waits == qpn)
-            };
-            self.waited_for == 1 << (lane & 0x1f)
-                && waiting.next().is_some_and(own)
-                && waiting.next().is_none()
+            let waiting = self.waiting.get(usize::from(lane)).filter(|waiting| waiting.len() == 1);
+            self.waited_for == 1 << (lane & 0x1f) && waiting.and_then(VecDeque::front).is_some_and(own)
         };
         self.returning.is_empty() && (self.waited_for == 0 || alone())
     }
@@ -123,6 +121,15 @@ impl PortOut {
         *waited_for = 0;
         waiting.iter_mut().for_each(VecDeque::clear);
         (*timer, *agent_timer) = (None, None);
+    }
+}
+
+/// Counts what packets have waited for credits at a port.
+#[inline]
+pub(super) fn count_waits(port: &mut Port, out: &mut PortOut) {
+    let waits = out.outlet.take_waits();
+    if waits > 0 {
+        port.counters.xmit_wait = port.counters.xmit_wait.saturating_add(waits);
     }
 }
 
@@ -257,11 +264,9 @@ impl Core<'_> {
     /// Counts what packets have waited for credits.
     #[inline]
     pub(super) fn count_waits(&mut self, number: u8) {
-        let waits = self.chip.ports.get_mut(number).map_or(0, |out| out.outlet.take_waits());
-        if waits > 0
-            && let Some(port) = self.chip.managed.port_mut(number)
+        if let (Some(port), Some(out)) = (self.chip.managed.port_mut(number), self.chip.ports.get_mut(number))
         {
-            port.counters.xmit_wait = port.counters.xmit_wait.saturating_add(waits);
+            count_waits(port, out);
         }
     }
 

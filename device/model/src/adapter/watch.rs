@@ -7,6 +7,7 @@ use hca_spec::wire::{Bth, Operation};
 use hca_spec::wqe::Datagram;
 use hca_spec::{be32, init_segment};
 
+use crate::adapter::chip::Chip;
 use crate::adapter::core::Core;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::wqe::Wqe;
@@ -129,6 +130,33 @@ impl Watch {
         &self.records
     }
 
+    /// Keeps that something was asked for at a time, waited, and took its time.
+    fn keep(&mut self, units: &mut Units, (at, wait, took): (Ps, Ps, Ps), event: Event) {
+        let Self { hca, records, audience, .. } = self;
+        if audience.meets(Audience::TRACE) {
+            // Only then do the units write notes.
+            take_notes(records, *hca, units);
+        }
+        records.push(Record { at, wait, took, hca: *hca, event });
+    }
+
+    /// The same as [`Core::note_job`], which counts it, too.
+    #[cold]
+    pub(super) fn note_job(&mut self, units: &mut Units, (at, done, service): (Ps, Ps, Ps), event: Event) {
+        if self.audience.meets(event.audience()) {
+            let took = service.min(done.since(at));
+            self.keep(units, (at, done.since(at).since(took), took), event);
+        }
+    }
+
+    /// The same as [`Core::note_sent`].
+    #[cold]
+    pub(super) fn note_sent(&mut self, units: &mut Units, at: Ps, packet: &Packet) {
+        let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
+        let event = Event::Sent { slid, dlid, dest_qp, psn, opcode, bytes };
+        self.keep(units, (at, Ps::ZERO, Ps::ZERO), event);
+    }
+
     /// Hands what was gathered to the world.
     pub(crate) fn hand_over(
         &mut self,
@@ -190,12 +218,9 @@ impl Core<'_> {
 
     #[cold]
     fn record(&mut self, at: Ps, wait: Ps, took: Ps, event: Event) {
-        if let Some(Watch { hca, records, audience, .. }) = self.chip.watch.as_deref_mut() {
-            if audience.meets(Audience::TRACE) {
-                // Only then do the units write notes.
-                take_notes(records, *hca, &mut self.chip.units);
-            }
-            records.push(Record { at, wait, took, hca: *hca, event });
+        let Chip { watch, units, .. } = &mut *self.chip;
+        if let Some(watch) = watch {
+            watch.keep(units, (at, wait, took), event);
         }
     }
 
@@ -272,15 +297,10 @@ impl Core<'_> {
     /// A packet comes to its port at `at`.
     #[inline]
     pub(crate) fn note_sent(&mut self, at: Ps, packet: &Packet) {
-        if self.traces() {
-            self.record_sent(at, packet);
+        let Chip { watch, units, .. } = &mut *self.chip;
+        if let Some(watch) = watch.as_deref_mut().filter(|watch| watch.records_all()) {
+            watch.note_sent(units, at, packet);
         }
-    }
-
-    #[cold]
-    fn record_sent(&mut self, at: Ps, packet: &Packet) {
-        let Headers { slid, dlid, dest_qp, psn, opcode, bytes } = Headers::of(packet);
-        self.note(at, Event::Sent { slid, dlid, dest_qp, psn, opcode, bytes });
     }
 
     /// A packet arrived; its checks take `service` and are done at `done`.

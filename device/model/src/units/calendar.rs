@@ -89,7 +89,7 @@ impl Row {
     #[inline]
     pub fn done(&self, i: u64) -> Ps {
         let start = if i == 0 { self.first } else { self.last };
-        start.max(self.level + self.service.times(i)) + self.service
+        Ps(start.0.max(self.level.0 + self.service.0 * i) + self.service.0)
     }
 
     /// When each of so many as `ends` has room for is done.
@@ -98,16 +98,17 @@ impl Row {
         let Some((first, others)) = ends.split_first_mut() else { return };
         *first = self.done(0);
         // Each of the others waits for the one before it.
-        let mut level = self.level + self.service;
-        if level < self.last {
+        let (Ps(last), Ps(service)) = (self.last, self.service);
+        let mut level = self.level.0 + service;
+        if level < last {
             for end in others {
-                *end = self.last.max(level) + self.service;
-                level += self.service;
+                *end = Ps(last.max(level) + service);
+                level += service;
             }
         } else {
             for end in others {
-                level += self.service;
-                *end = level;
+                level += service;
+                *end = Ps(level);
             }
         }
     }
@@ -336,7 +337,7 @@ impl Calendar {
 
     /// The same at once, for `count` jobs that can begin in order, the first and the last at these times. Returns when they
     /// are done, or nothing if that is not to be had at once: then nothing is booked.
-    #[inline]
+    #[inline(always)]
     pub fn admit_row(&mut self, now: Ps, (first, last): (Ps, Ps), service: Ps, count: u64) -> Option<Row> {
         self.turn_to(now);
         let page = first.0 >> self.page;
@@ -348,14 +349,15 @@ impl Calendar {
         // Each of them finds the tail at its begin or behind it, and those before it in the tail.
         let queue = last == first || last <= level + service;
         let here = (from..=end).contains(&page) && page >= self.first && end - self.first <= REACH;
+        let work = service.0.checked_mul(count).filter(|work| *work <= REACH << self.page);
         if self.slots != 1 || !here || !queue || last < first || service == Ps::ZERO {
             return None;
         }
-        self.append(first, service, service.0.saturating_mul(count));
+        self.put_behind(work?);
         Some(Row { first, last, level, service })
     }
 
-    #[inline]
+    #[inline(always)]
     fn book(&mut self, start: Ps, service: Ps) -> Ps {
         let wanted = start.0 >> self.page;
         let page = wanted.max(self.first);
@@ -398,7 +400,14 @@ impl Calendar {
     /// Books what is left of a job into the tail.
     #[inline]
     fn append(&mut self, begin: Ps, service: Ps, left: u64) -> Ps {
-        self.tail.booked = self.tail.booked.saturating_add(left);
+        self.put_behind(left);
+        self.done(begin, service, self.tail.page, self.tail.booked)
+    }
+
+    /// Books so much work into the tail.
+    #[inline]
+    fn put_behind(&mut self, work: u64) {
+        self.tail.booked = self.tail.booked.saturating_add(work);
         if self.tail.booked >= self.room() {
             let full = match self.slots {
                 1 => self.tail.booked >> self.page,
@@ -412,7 +421,6 @@ impl Calendar {
                 self.tail.booked = 0;
             }
         }
-        self.done(begin, service, self.tail.page, self.tail.booked)
     }
 
     /// Books a job that can begin before the tail, or one that takes no time.

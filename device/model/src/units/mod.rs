@@ -259,6 +259,7 @@ impl Units {
     }
 
     /// Reads from the host for a queue: [`Bus::read`].
+    #[inline(always)]
     fn read(&mut self, (now, start): (Ps, Ps), what: Object, queue: u32, address: u64, bytes: usize) -> Ps {
         let done = self.bus.read(now, start, address, bytes);
         self.notes.read(&self.cost, start, done, Access { what, queue, bytes });
@@ -409,6 +410,7 @@ impl Units {
     }
 
     /// When a packet of queue pair `number` leaves that is ready at `ready`: packets of a queue pair keep their order.
+    #[inline]
     pub fn depart(&mut self, number: u32, ready: Ps) -> Ps {
         let ready = ready + self.send_pipeline;
         let lane = self.lane(number);

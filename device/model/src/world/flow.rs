@@ -93,6 +93,17 @@ fn keep(times: &mut VecDeque<Key>, first: &mut Key, key: Key) {
     times.push_back(key);
 }
 
+/// All that is due up to `until` has happened: whether what is due next, at `at`, is to. Then that is how far the owner wants it.
+#[inline]
+fn goes_on_to(at: Ps, now: &mut Ps, until: &mut Ps, pace: &mut impl Pace, effects: bool) -> bool {
+    *now = (*now).max(*until);
+    let goes_on = pace.more_unseen(at, effects);
+    if goes_on {
+        *until = at;
+    }
+    goes_on
+}
+
 impl World {
     /// Tries to have a train in full flow, now and then.
     #[inline]
@@ -294,6 +305,10 @@ impl World {
         if put_off > 0 {
             self.write_put_off(train, flow, put_off);
         }
+        let sender = self.hcas.get_mut(train.from.0).and_then(|hca| hca.executor(FunctionId::FIRST));
+        if let Some(mut sender) = sender {
+            sender.count_flown(train.qpn, &mut flow.out);
+        }
         done
     }
 
@@ -324,10 +339,10 @@ impl World {
         let intake = self.intake(train.way.link, PortRef::of_hca(train.way.to, train.way.to_port));
         let Self { hcas, heap, links, trace, commands, captured, now, .. } = self;
         let (way, qpn) = (train.way, train.qpn);
-        let ends = (qpn, way.from_port);
         let both = hcas.get_disjoint_mut([train.from.0, way.to.0]).ok();
         let both = both.and_then(|[from, to]| {
-            Some((from.executor(FunctionId::FIRST)?, to.executor(FunctionId::FIRST)?))
+            let sender = from.executor(FunctionId::FIRST)?.sending((qpn, way.from_port))?;
+            Some((sender, to.executor(FunctionId::FIRST)?))
         });
         let link = links.get_mut(way.link).and_then(|link| {
             let [_, far] = way.ends;
@@ -343,22 +358,41 @@ impl World {
         let there = Source::new(Class::Node as u8, way.to.0, 0);
         let credits_at = Source::new(Class::Credit as u8, train.from.0, way.from_port);
         let peer = sample.repr().dest_qp;
-        let (lane, room) = (out.lane(), blocks(len));
-        let silent = sender.run_of(qpn).map_or(0, |run| run.silent(*next).min(PUT_OFF));
+        let (lane, room, service) = (out.lane(), blocks(len), receiver.flow_service(*payload));
+        let silent = sender.run().map_or(0, |run| run.silent(*next).min(PUT_OFF));
         let may_put_off = receiver.may_put_off(peer, *payload, silent);
         let limit = |heap: &EventHeap<Event>| heap.next_key().map_or(others, |next| next.min(others));
         let mut before = limit(heap);
         loop {
-            let (key, stage) = train.next();
+            let (mut key, mut stage) = train.next_but_receptions();
+            let bound = key.min(before);
+            // Nothing comes of a reception that is put off: those before the next other event follow each other.
+            while *train.first_mut(Stage::Receive) < bound {
+                let reception = *train.first_mut(Stage::Receive);
+                if *put_off == may_put_off {
+                    (key, stage) = (reception, Stage::Receive);
+                    break;
+                }
+                if reception.at() > *until && !goes_on_to(reception.at(), now, until, pace, effects) {
+                    return Ok(Ended::Enough);
+                }
+                heap.pass(reception.at());
+                *now = (*now).max(reception.at());
+                *events += 1;
+                take(receives, train.first_mut(Stage::Receive));
+                *next = next.next();
+                *put_off += 1;
+                match pace.may_unseen() {
+                    Some(true) => {}
+                    Some(false) => return Ok(Ended::Stopped),
+                    None => return Ok(Ended::Asks),
+                }
+            }
             if key >= before {
                 return Ok(Ended::Before);
             }
-            if key.at() > *until {
-                *now = (*now).max(*until);
-                if !pace.more_unseen(key.at(), effects) {
-                    return Ok(Ended::Enough);
-                }
-                *until = key.at();
+            if key.at() > *until && !goes_on_to(key.at(), now, until, pace, effects) {
+                return Ok(Ended::Enough);
             }
             heap.pass(key.at());
             *now = (*now).max(key.at());
@@ -394,14 +428,11 @@ impl World {
                         },
                     };
                     let rest = match stage {
-                        Stage::Turn => sender.flow_turn(now, out, ends, &mut flown),
-                        Stage::Depart => sender.flow_depart(now, out, ends, &mut flown),
-                        _ => sender.flow_port(now, out, ends, &mut flown),
+                        Stage::Turn => sender.turn(now, out, &mut flown),
+                        Stage::Depart => sender.depart(now, out, &mut flown),
+                        _ => sender.port(now, out, &mut flown),
                     };
-                    let chip = &mut *sender.core.chip;
-                    if let Some(watch) = &mut chip.watch {
-                        watch.hand_over(&mut chip.units, trace.as_mut(), commands, captured);
-                    }
+                    sender.hand_over(trace, commands, captured);
                     if let Some(start) = first {
                         let mut takes =
                             || intake.is_none_or(|intake| intake.take_quietly(now, near, lane, room as u8));
@@ -419,12 +450,8 @@ impl World {
                     before = limit(heap);
                 }
                 Stage::Arrive => {
-                    let Some(outlet) = sender.core.chip.ports.get_mut(way.from_port) else {
-                        return Ok(Ended::Back(stage));
-                    };
                     take(arrives, train.first_mut(Stage::Arrive));
-                    let of = (*payload, len, sample.lane());
-                    let (at, service) = receiver.flow_arrive(now, way.to_port, peer, of);
+                    let at = receiver.flow_arrive(now, way.to_port, peer, service, (*payload, len, lane));
                     if receiver.core.traces() {
                         sample.set_psn(next.add(receives.len() as u32));
                         receiver.core.note_received(now, at, service, sample);
@@ -439,16 +466,11 @@ impl World {
                             return Err(Beyond::Freed(at));
                         }
                         near.release_at(at, lane, room as u8);
-                    } else if let Some(at) = out.credit(&mut outlet.outlet, now, room, at + way.back) {
+                    } else if let Some(at) = sender.credit(out, now, room, at + way.back) {
                         let port = PortRef::of_hca(train.from, way.from_port);
                         heap.push(at, credits_at, Event::Credits { port });
                         before = limit(heap);
                     }
-                }
-                Stage::Receive if *put_off < may_put_off => {
-                    take(receives, train.first_mut(Stage::Receive));
-                    *next = next.next();
-                    *put_off += 1;
                 }
                 Stage::Receive if *put_off > 0 => {
                     // It happens when those before it are written.
@@ -456,7 +478,7 @@ impl World {
                     return Err(Beyond::Full);
                 }
                 Stage::Receive => {
-                    let Some(run) = sender.run_of(qpn) else { return Ok(Ended::Back(stage)) };
+                    let Some(run) = sender.run() else { return Ok(Ended::Back(stage)) };
                     let psn = *next;
                     let asked = (psn, run.asks(psn));
                     let of = (sample.path(), sample.repr());

@@ -7,7 +7,7 @@ use hca_spec::mad::port_state;
 
 use super::train::{Stage, Train, Way};
 use super::{Class, Event, World};
-use crate::adapter::Executor;
+use crate::adapter::{Executor, Hca};
 use crate::adapter::core::{Arrived, HcaEvent};
 use crate::adapter::outflow::Rest;
 use crate::adapter::running::{Moved, Runner};
@@ -66,7 +66,7 @@ impl World {
         let mut runner = Runner { qpn, port, spare: &mut spare };
         let departing = packet.map(|packet| train.departing(packet));
         let mut first = None;
-        let mut others = Vec::new();
+        let mut others: Option<Vec<Sent<()>>> = None;
         let own = Source::new(Class::Node as u8, from.0, 0);
         let mut moved = |moved: Moved| match moved {
             Moved::Turn(at) => {
@@ -89,7 +89,7 @@ impl World {
             }
             Moved::Sent(sent) => match first {
                 None => first = Some(sent),
-                Some(_) => others.push(sent),
+                Some(_) => others.get_or_insert_default().push(sent),
             },
         };
         match (stage, departing) {
@@ -102,8 +102,8 @@ impl World {
         if let Some(sent) = first {
             self.pass(train, sent);
         }
-        for sent in others {
-            self.pass(train, sent);
+        if let Some(others) = others {
+            others.into_iter().for_each(|sent| self.pass(train, sent));
         }
         self.send_off(train)
     }
@@ -181,11 +181,10 @@ impl World {
     }
 
     /// What the sender of a train left in its outbox.
-    #[inline]
+    #[inline(always)]
     fn send_off(&mut self, train: &mut Box<Train>) -> bool {
-        let Self { hcas, heap, trace, commands, captured, now, .. } = self;
+        let Self { hcas, trace, commands, captured, .. } = self;
         let Some(hca) = hcas.get_mut(train.from.0) else { return false };
-        let epoch = hca.functions.first().map_or(0, |function| function.epoch);
         let chip = &mut hca.chip;
         if let Some(watch) = &mut chip.watch {
             watch.hand_over(&mut chip.units, trace.as_mut(), commands, captured);
@@ -193,6 +192,15 @@ impl World {
         if chip.out.is_empty() {
             return hca.functions.first().is_some_and(|first| first.state.key_changes == train.keys);
         }
+        self.send_all_off(train)
+    }
+
+    /// The same, if there is something.
+    #[inline(never)]
+    fn send_all_off(&mut self, train: &mut Box<Train>) -> bool {
+        let Self { hcas, heap, now, .. } = self;
+        let Some(Hca { chip, functions }) = hcas.get_mut(train.from.0) else { return false };
+        let epoch = functions.first().map_or(0, |function| function.epoch);
         let own = Source::new(Class::Node as u8, train.from.0, 0);
         for (at, event) in chip.out.events.drain(..) {
             let key = heap.reserve(at.max(*now), own);

@@ -58,7 +58,7 @@ pub(super) enum Stage {
     Receive,
 }
 
-const STAGES: [Stage; 5] = [Stage::Turn, Stage::Port, Stage::Depart, Stage::Arrive, Stage::Receive];
+const STAGES: usize = 5;
 /// Stages that packets have.
 const PACKETS: usize = 3;
 
@@ -81,6 +81,12 @@ pub(super) struct Way {
     pub(super) back: Ps,
 }
 
+/// The earlier of two events.
+#[inline(always)]
+fn earlier(one: (Key, Stage), other: (Key, Stage)) -> (Key, Stage) {
+    if other.0 < one.0 { other } else { one }
+}
+
 /// A train of packets.
 pub(super) struct Train {
     pub(super) from: HcaId,
@@ -92,7 +98,7 @@ pub(super) struct Train {
     /// Packets by stage.
     packets: [VecDeque<(Key, Packet)>; PACKETS],
     /// By stage, when its first event is; of the turns, the only one.
-    first: [Key; STAGES.len()],
+    first: [Key; STAGES],
     /// Packets that arrived and were taken, for others of their run.
     pub(super) spare: Vec<Packet>,
     /// Where the payload of the run is of which the receiver has just looked at every header of a packet: while nothing
@@ -104,7 +110,7 @@ pub(super) struct Train {
 
 impl Train {
     fn new(from: HcaId, qpn: Qpn, way: Way, epochs: [u32; 2], keys: u64) -> Self {
-        let first = [Key::NEVER; STAGES.len()];
+        let first = [Key::NEVER; STAGES];
         Self {
             from,
             qpn,
@@ -122,13 +128,16 @@ impl Train {
     /// Its next event.
     #[inline]
     pub(super) fn next(&self) -> (Key, Stage) {
-        let mut next = (Key::NEVER, Stage::Turn);
-        for (key, stage) in self.first.iter().zip(STAGES) {
-            if *key < next.0 {
-                next = (*key, stage);
-            }
-        }
-        next
+        let [.., receive] = self.first;
+        earlier(self.next_but_receptions(), (receive, Stage::Receive))
+    }
+
+    /// Its next event, receptions left aside.
+    #[inline]
+    pub(super) fn next_but_receptions(&self) -> (Key, Stage) {
+        let [turn, port, depart, arrive, _] = self.first;
+        let turns = earlier((turn, Stage::Turn), (port, Stage::Port));
+        earlier(turns, earlier((depart, Stage::Depart), (arrive, Stage::Arrive)))
     }
 
     /// When that is due.

@@ -24,7 +24,10 @@ pub(super) fn decode(code: u32) -> Option<u32> {
 
 /// The code of the largest number that is not above `credits`.
 pub(super) fn encode(credits: u32) -> u32 {
-    (0..=LAST_CODE).rev().find(|code| decode(*code).is_some_and(|n| n <= credits)).unwrap_or(0)
+    match credits.checked_ilog2() {
+        None | Some(0) => credits,
+        Some(log) => (2 * log + (credits >> (log - 1) & 1)).min(LAST_CODE),
+    }
 }
 
 /// Up to which message the requester may go. Nothing is known before the first answer: then the responder's

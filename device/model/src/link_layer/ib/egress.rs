@@ -49,6 +49,7 @@ impl Credits {
     }
 
     /// Takes so many of those that are here at `now`.
+    #[inline]
     fn take(&mut self, now: Ps, wanted: u32) {
         let Some(free) = &mut self.free else { return };
         while let Some((_, n)) = self.coming.pop_front_if(|(at, _)| *at <= now) {
@@ -57,6 +58,7 @@ impl Credits {
         *free = free.saturating_sub(wanted);
     }
 
+    #[inline]
     fn add(&mut self, at: Ps, n: u32) {
         if self.free.is_none() {
             return;
