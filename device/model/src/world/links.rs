@@ -303,7 +303,7 @@ impl World {
         });
         self.fill_cages(number);
         (0..count).for_each(|end| self.update_end(number, end, false));
-        self.allow_trains();
+        self.allow_trains_over(number);
         Ok(())
     }
 
@@ -358,7 +358,7 @@ impl World {
                 }
             }
         }
-        self.allow_trains();
+        self.allow_trains_at(hca);
     }
 
     /// How many links there are.

@@ -3,7 +3,7 @@
 //! - What it is made of: [`config`] names nodes, ports and links; [`links`] takes links down and up.
 //! - What it does: [`hosts`] is what hosts do to their adapters, [`running`] lets events happen, [`pace`] is how far before the owner is
 //!   asked, [`outbox`] takes what came of them, [`epoch`] lets time go on for ever, [`scripted`] is what goes wrong.
-//! - Packets: [`transfer`] brings them over links, [`train`] keeps those that follow each other off the heap, [`stages`] is what happens to
+//! - Packets: [`transfer`] brings them over links, [`train`] keeps those that follow each other off the heap, on cables that [`track`] finds, [`stages`] is what happens to
 //!   these, [`switch`] forwards them, [`tunnel`] is where links leave the world.
 //! - Beside: [`check`] joins the checker, [`manager`] is the built-in subnet manager, [`planned`] the same for a subnet that is known
 //!   beforehand, [`routing`] its paths.
@@ -32,6 +32,7 @@ mod scripted;
 mod stages;
 mod switch;
 mod trace;
+mod track;
 mod train;
 mod transfer;
 mod tunnel;
@@ -351,7 +352,7 @@ impl World {
     /// For tests of the model: nothing tells a driver of such functions yet.
     pub fn add_function(&mut self, hca: HcaId) -> Option<FunctionRef> {
         let function = self.hcas.get_mut(hca.0)?.add_function()?;
-        self.allow_trains();
+        self.allow_trains_at(hca);
         Some(FunctionRef { hca, function })
     }
 

@@ -60,7 +60,7 @@ impl World {
         if time {
             self.push_due(at, hca, Due::Fault(id));
         }
-        self.allow_trains();
+        self.allow_trains_at(hca);
         Some(id)
     }
 

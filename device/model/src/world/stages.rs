@@ -5,7 +5,8 @@ use hca_firmware::FunctionId;
 use hca_firmware::port::Port;
 use hca_spec::mad::port_state;
 
-use super::train::{Stage, Train, Way};
+use super::track::Way;
+use super::train::{Stage, Train};
 use super::{Class, Event, World};
 use crate::adapter::{Executor, Hca};
 use crate::adapter::core::{Arrived, HcaEvent};

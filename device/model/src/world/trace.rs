@@ -108,7 +108,7 @@ impl World {
                 if let Some(watch) = self.watch(hca) {
                     watch.capture(port.port);
                 }
-                self.allow_trains();
+                self.allow_trains_at(hca);
             }
             NodeId::Switch(_) => self.watch_switch(port),
         }

@@ -17,20 +17,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hca_firmware::FunctionId;
-use hca_spec::flow::TableType;
 use hca_spec::ids::Qpn;
 use hca_spec::qpc::QpState;
 use hca_spec::wire::Operation;
 
 use super::flow::{Ended, Flow};
 use super::pace::Pace;
+use super::track::Way;
 use super::{Class, Event, World};
 use crate::adapter::core::{Arrived, Departing, HcaEvent};
 use crate::engines::qp::replies::Verdict;
-use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
+use crate::ground::node::{HcaId, PortRef};
 use crate::ground::region::Region;
 use crate::ground::time::{Key, Ps, Source};
-use crate::link::Session;
 use crate::link_layer::{Packet, blocks};
 use crate::wire::Repr;
 
@@ -61,25 +60,6 @@ pub(super) enum Stage {
 const STAGES: usize = 5;
 /// Stages that packets have.
 const PACKETS: usize = 3;
-
-/// The way of a train: a cable between two adapters.
-#[derive(Clone, Copy)]
-pub(super) struct Way {
-    pub(super) from_port: u8,
-    pub(super) to: HcaId,
-    pub(super) to_port: u8,
-    pub(super) link: usize,
-    /// Its end at the sender, and at the receiver.
-    pub(super) ends: [usize; 2],
-    /// The session in which packets leave.
-    session: Session,
-    /// Whether its ports give each other credits; otherwise the receiver's input buffer is counted at its end.
-    pub(super) credits: bool,
-    /// From the end of the cable until a packet is at the receiver's port, the sender's own port included; and from the
-    /// receiver's port until what it tells is at the sender's.
-    pub(super) forth: Ps,
-    pub(super) back: Ps,
-}
 
 /// The earlier of two events.
 #[inline(always)]
@@ -349,12 +329,6 @@ impl Train {
 }
 
 impl World {
-    /// Whether packets travel in trains, as they do from the start: nothing but speed depends on it.
-    pub fn set_trains(&mut self, on: bool) {
-        self.trains_allowed = on;
-        self.allow_trains();
-    }
-
     /// How many trains there were so far.
     pub const fn trains_begun(&self) -> u64 {
         self.trains_begun
@@ -398,56 +372,6 @@ impl World {
                 self.heap.push_reserved(key, event(&train, packet));
             }
         }
-    }
-
-    /// Looks again which adapters may send trains: those at a cable to another adapter on which nothing happens to packets
-    /// and nobody looks at them.
-    pub(super) fn allow_trains(&mut self) {
-        self.settle_all();
-        for id in (0..self.hcas()).map(HcaId) {
-            let plain = |world: &Self| {
-                let numbers = world.chip(id).map(|chip| chip.managed.numbers());
-                let mut ports = numbers.into_iter().flatten();
-                ports.any(|port| world.plain_way(id, port).is_some())
-            };
-            let scripted = self.chip(id).is_some_and(|chip| chip.script.is_some());
-            let may = self.trains_allowed && !scripted && plain(self);
-            if let Some(function) = self.hcas.get_mut(id.0).and_then(|hca| hca.functions.first_mut()) {
-                function.state.runs.allow(may);
-            }
-        }
-    }
-
-    /// The cable at a port of an adapter, if it leads to another one, and nobody looks at packets or does something to
-    /// them, by tables of RoCE packets and sniffers either. Both adapters have one function.
-    fn plain_way(&self, from: HcaId, from_port: u8) -> Option<Way> {
-        let watched = |hca: HcaId| self.chip(hca).is_none_or(|chip| chip.captures() || chip.functions > 1);
-        let (number, end) = self.plug(PortRef::of_hca(from, from_port))?;
-        let link = self.links.get(number).filter(|link| link.plain)?;
-        let other = link.other(end)?;
-        let (near, far) = (link.ends.get(end)?, link.ends.get(other)?);
-        let LinkEnd::Port(PortRef { node: NodeId::Hca(to), port }) = far.at else { return None };
-        let spoilt = |hca: HcaId| {
-            let script = self.chip(hca).and_then(|chip| chip.script.as_ref());
-            script.is_some_and(|script| script.is_about_packets())
-        };
-        let steered = |hca: HcaId, kinds: [TableType; 2]| {
-            let steering = self.function(hca.into()).map(|function| &function.state.fw.icm.steering);
-            steering.is_some_and(|steering| kinds.into_iter().any(|kind| steering.root(kind).is_some()))
-        };
-        if steered(from, [TableType::RdmaTx, TableType::SnifferTx])
-            || steered(to, [TableType::RdmaRx, TableType::SnifferRx])
-        {
-            return None;
-        }
-        if to == from || watched(from) || watched(to) || spoilt(to) {
-            return None;
-        }
-        let forth = self.port_latency(near.at) + self.port_latency(far.at);
-        let back = forth + link.kind.delay?;
-        let (session, credits) = (near.training.session(), link.has_credits());
-        let ends = [end, other];
-        Some(Way { from_port, to, to_port: port, link: number, ends, session, credits, forth, back })
     }
 
     /// An adapter has begun to send packets that are alike: they are a train.
