@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use hca_spec::bsf::Bsf;
+use hca_spec::caps::object_type;
+use hca_spec::crypto::CryptoBsf;
 use hca_spec::dct::{DctState, Dctc};
 use hca_spec::ids::{Gid, Qpn};
 use hca_spec::mkc::Mkc;
@@ -12,6 +14,7 @@ use hca_spec::queue::{Cqc, Eqc, Srqc};
 use hca_spec::wqe::Datagram;
 
 pub use crate::buffer::Buffer;
+use crate::crypto::{BLOCK, DataKey, Keys};
 use crate::device_memory::DeviceMemory;
 use crate::function::FunctionId;
 use crate::limits::{
@@ -250,19 +253,52 @@ pub struct MemoryKey {
     pub octwords: u32,
     /// Bytes of ICM that are counted for the translations.
     pub counted: u64,
-    /// Its signature part, once loaded.
+    /// Its signature and encryption parts, once loaded.
     pub signature: Option<Box<Signature>>,
 }
 
-/// The signature part of a memory key.
+/// The signature part of a memory key, and the encryption part behind it.
 #[derive(Debug, Clone, Default)]
 pub struct Signature {
-    /// What data looks like in memory and on the wire.
+    /// What data looks like in memory and on the wire; zeros, which is no signatures, if only data is encrypted.
     pub bsf: Bsf,
+    /// How data is encrypted, of a key that does that.
+    pub crypto: Option<Encryption>,
     /// The block's signature as far as it has come from the wire.
     pub arriving: Cell<[u8; 8]>,
     /// The key's count of signature errors when one was told: the next is told when the driver changes it.
     pub told: Option<u32>,
+}
+
+/// The encryption part of a memory key.
+#[derive(Debug, Clone, Default)]
+pub struct Encryption {
+    /// What is encrypted where, and with which key.
+    pub bsf: CryptoBsf,
+    /// Bytes that have come and are not enough to be encrypted or decrypted.
+    pub partial: Cell<Partial>,
+}
+
+/// The begin of a part of a data unit that is encrypted as a whole, as far as it has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Partial {
+    /// Where the access began that left it, and what it found. An access that is made again finds the same.
+    pub access: u64,
+    /// What that access found.
+    pub before: Piece,
+    /// What it left.
+    pub after: Piece,
+}
+
+/// Some bytes, by where they begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Piece {
+    /// Where.
+    pub start: u64,
+    /// How many.
+    pub len: u8,
+    /// The first so many.
+    pub bytes: [u8; 2 * BLOCK],
 }
 
 /// A protection signature value.
@@ -305,6 +341,24 @@ pub(crate) enum GeneralObject {
     Element(Element),
     /// A queue pair whose congestion control is that of an address vector.
     Mapping { qpn: u32, vector: Datagram },
+    /// A key that data is encrypted with.
+    DataKey,
+    /// The login of a user context that imports wrapped keys.
+    Login { uid: u16 },
+}
+
+impl GeneralObject {
+    /// Its type, as commands name it.
+    pub(crate) fn object_type(&self) -> u32 {
+        match self {
+            Self::SwIcm { .. } => object_type::SW_ICM,
+            Self::Sampler => object_type::FLOW_SAMPLER,
+            Self::Element(_) => object_type::SCHEDULING_ELEMENT,
+            Self::Mapping { .. } => object_type::AV_QP_MAPPING,
+            Self::DataKey => object_type::DEK,
+            Self::Login { .. } => object_type::CRYPTO_LOGIN,
+        }
+    }
 }
 
 /// An element that queues are scheduled by.
@@ -370,6 +424,8 @@ pub struct Icm {
     pub(crate) reserved_qpns: Table<()>,
     /// General objects of other types; their numbers are below all reserved QP numbers.
     pub(crate) general: Table<GeneralObject>,
+    /// Keys that data is encrypted with, and logins.
+    pub(crate) crypto: Keys,
     /// Memory keys by index; index 0 and 1 are never handed out (lkey 0x100 ends scatter lists).
     pub mkeys: Table<MemoryKey>,
     /// Protection domains.
@@ -423,6 +479,7 @@ impl Icm {
                 1 << (LOG_MAX_RESERVED_QPNS - LOG_RESERVED_QPNS),
             ),
             general: Table::new(1, MOST_GENERAL_OBJECTS),
+            crypto: Keys::default(),
             mkeys: Table::new(0x100, (1 << 24) - 0x100),
             pds: Table::new(1, (1 << 24) - 2),
             xrcds: Table::new(1, (1 << 24) - 2),
@@ -449,6 +506,11 @@ impl Icm {
         }
         let end = u32::try_from(pages.start / u64::from(UAR_PAGE)).unwrap_or(BAR0_PAGES);
         Self { uars: Table::new(FIRST_UAR, end.saturating_sub(FIRST_UAR)), device_memory, ..self }
+    }
+
+    /// The key of that number that data is encrypted with.
+    pub fn data_key(&self, number: u32) -> Option<&DataKey> {
+        self.crypto.data.get(&number)
     }
 
     /// An element that queues are scheduled by.

@@ -28,6 +28,7 @@
 mod agent;
 mod buffer;
 pub mod commands;
+pub mod crypto;
 pub mod datagram;
 pub mod device_memory;
 mod directed;

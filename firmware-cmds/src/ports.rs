@@ -3,6 +3,7 @@
 
 use std::ops::RangeInclusive;
 
+use crate::crypto::Officer;
 use crate::effect::Effect;
 use crate::flash::{Flash, Work};
 use crate::module::Module;
@@ -49,6 +50,8 @@ pub struct Ports {
     pub(crate) sensor: Sensor,
     /// What the firmware did. Who has it is told of each function's reset ([`Tracer::function_reset`]).
     pub tracer: Tracer,
+    /// Credential and key of keys, of an adapter with wrapped keys that is operational: kept in flash.
+    pub(crate) officer: Option<Officer>,
     /// A start of the firmware that drivers are asked about.
     pub sync_reset: SyncReset,
     /// What is in the cage of each port, which no reset changes.
@@ -84,13 +87,23 @@ impl Ports {
         tracer.restart(flash.running());
         let cages = vec![Module::default(); ports.len()];
         let (sensor, sync_reset) = Default::default();
-        Self { ports, settings, flash, sensor, tracer, sync_reset, cages, config }
+        Self { ports, settings, flash, sensor, tracer, officer: None, sync_reset, cages, config }
     }
 
     /// Everything to power-on, but for what is kept in flash.
     pub fn reset(&mut self) {
         // Every field is named, so that a new one cannot be forgotten here.
-        let Self { config, ports, settings: _, flash: _, sensor, tracer: _, sync_reset: _, cages: _ } = self;
+        let Self {
+            config,
+            ports,
+            settings: _,
+            flash: _,
+            sensor,
+            tracer: _,
+            officer: _,
+            sync_reset: _,
+            cages: _,
+        } = self;
         let old = std::mem::replace(ports, fresh(config));
         ports.iter_mut().zip(&old).for_each(|(new, old)| new.port.succeed(&old.port));
         *sensor = Sensor::default();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hca_spec::caps::General;
+use hca_spec::caps::{General, object_type};
 
 use crate::function::FunctionId;
 use crate::personality::{Personality, PortKind};
@@ -28,6 +28,8 @@ pub struct Config {
     pub timer_khz: u32,
     /// Whether send WQEs may come with their doorbell (BlueFlame).
     pub blueflame: bool,
+    /// Whether keys of encryption are imported wrapped, if the adapter has any: a choice that its vendor made.
+    pub wrapped_keys: bool,
     /// Whether SMPs of the host leave the adapter. If not it can neither find nor set what else is in the subnet.
     pub may_manage: bool,
     /// Pages of 4 KiB that the firmware takes of its host at most: what its objects may cost. Commands that need more are
@@ -58,6 +60,7 @@ impl Config {
             // ConnectX-4: 156.25 MHz.
             timer_khz: 156_250,
             blueflame: false,
+            wrapped_keys: false,
             may_manage: true,
             icm_pages: ICM_PAGES,
         }
@@ -98,6 +101,10 @@ pub fn general_max(config: &Config) -> General {
             // The driver tests write combining with a send queue of its own, and needs no other there.
             c.set(General::LOG_MAX_SQ, 0);
         }
+    }
+    if config.wrapped_keys && c.get(General::CRYPTO) == 1 {
+        let objects = c.get(General::GENERAL_OBJ_TYPES);
+        c.set(General::GENERAL_OBJ_TYPES, objects | 1 << object_type::CRYPTO_LOGIN);
     }
     c.set(General::DEVICE_FREQUENCY_MHZ, config.timer_khz / 1000);
     c.set(General::DEVICE_FREQUENCY_KHZ, config.timer_khz);

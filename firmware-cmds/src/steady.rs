@@ -51,7 +51,6 @@ fn part_of(hash: u64, parts: usize) -> usize {
 
 impl<K: Eq + Hash, V> SteadyMap<K, V> {
     /// Number of entries.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -16,7 +16,7 @@
 //! 7. [`qp`] and [`wqe`]: queue pairs, their state machine and their work queue entries. [`srq`]: shared
 //!    receive queues.
 //! 8. [`umr`], [`mw`], [`odp`]: keys that work requests change; windows; memory that comes page by page. [`sig`]:
-//!    signatures of blocks. [`device_memory`]: memory of the adapter's own. [`sched`]: groups of queues that keep to rates.
+//!    signatures of blocks. [`crypto`]: encrypted data. [`device_memory`]: memory of the adapter's own. [`sched`]: groups of queues that keep to rates.
 //! 9. [`mad`]: asking the port about itself.
 //! 10. [`eth`]: ports that are Ethernet: queues of frames, where frames are steered to, and the addresses of RoCE.
 //!
@@ -53,6 +53,7 @@ pub mod bus;
 pub mod cmdq;
 pub mod counters;
 pub mod cq;
+pub mod crypto;
 pub mod dct;
 pub mod device_memory;
 pub mod error;
@@ -76,6 +77,7 @@ pub mod wqe;
 pub use bus::{Bus, Dma};
 pub use counters::{CounterSet, Counters};
 pub use cq::{Completion, Cq, CqConfig, CqOptions, Failure, InlineData, Moderation, Side};
+pub use crypto::DataKey;
 pub use dct::{Dct, DctConfig, Target};
 pub use error::Error;
 pub use events::{Eq, Event};

@@ -10,7 +10,7 @@
 use crate::bus::Bus;
 use crate::error::Error;
 use crate::hca::Hca;
-use crate::umr::{KeyChange, KeyKind};
+use crate::umr::{KeyChange, KeyKind, Parts};
 use alloc::vec::Vec;
 use hca_spec::bsf::{Bsf, CreatePsvIn, CreatePsvOut, MAX_PSVS, SigErrCqe};
 use hca_spec::command::Opcode;
@@ -85,6 +85,6 @@ impl<B: Bus> Hca<B> {
 
     /// Makes a free key of pieces with room for that many, and for a signature part.
     pub fn alloc_signature_key(&mut self, pd: Pd, room: u32) -> Result<Mkey, Error> {
-        self.alloc_key_with(pd, KeyKind::Pieces, room, false, true)
+        self.alloc_key_with(pd, KeyKind::Pieces, room, false, Parts::Signature)
     }
 }

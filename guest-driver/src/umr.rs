@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use hca_spec::bsf::{BSF_OCTWORDS, Bsf};
 use hca_spec::cmd::CreateMkeyIn;
 use hca_spec::command::Opcode;
+use hca_spec::crypto::CryptoBsf;
 use hca_spec::ids::{Mkey, Pd, Qpn};
 use hca_spec::mkc::{ANY_QP, AccessMode, Klm, Mkc, REPEAT_BLOCK, RepeatBlock, RepeatPiece};
 use hca_spec::wqe::{UmrCtrl, umr_mask};
@@ -46,12 +47,25 @@ pub struct KeyChange {
     pub mkc: Mkc,
     /// New signature part.
     pub bsf: Option<Bsf>,
+    /// New encryption part.
+    pub crypto: Option<CryptoBsf>,
+}
+
+/// Parts that a key has room for beside its translations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Parts {
+    /// None.
+    None,
+    /// A signature part.
+    Signature,
+    /// A signature part and an encryption part.
+    Both,
 }
 
 impl KeyChange {
     /// A change of nothing.
     pub fn new(key: Mkey) -> Self {
-        Self { key, ctrl: UmrCtrl::new(), mkc: Mkc::new(), bsf: None }
+        Self { key, ctrl: UmrCtrl::new(), mkc: Mkc::new(), bsf: None, crypto: None }
     }
 
     pub(crate) fn mask(mut self, bits: u64) -> Self {
@@ -165,7 +179,7 @@ impl<B: Bus> Hca<B> {
         room: u32,
         invalidatable: bool,
     ) -> Result<Mkey, Error> {
-        self.alloc_key_with(pd, kind, room, invalidatable, false)
+        self.alloc_key_with(pd, kind, room, invalidatable, Parts::None)
     }
 
     pub(crate) fn alloc_key_with(
@@ -174,7 +188,7 @@ impl<B: Bus> Hca<B> {
         kind: KeyKind,
         room: u32,
         invalidatable: bool,
-        signatures: bool,
+        parts: Parts,
     ) -> Result<Mkey, Error> {
         let variant = self.next_key_variant();
         let mut input = CreateMkeyIn::new();
@@ -186,8 +200,13 @@ impl<B: Bus> Hca<B> {
         };
         mkc.set(Mkc::FREE, 1).set(Mkc::UMR_EN, 1).set(Mkc::LR, 1).set(Mkc::EN_RINVAL, invalidatable.into());
         mkc.set(Mkc::PD, pd.0).set(Mkc::QPN, ANY_QP).set(Mkc::MKEY_7_0, variant.into());
-        if signatures {
-            mkc.set(Mkc::BSF_EN, 1).set(Mkc::BSF_OCTWORD_SIZE, BSF_OCTWORDS);
+        match parts {
+            Parts::None => {}
+            Parts::Signature => _ = mkc.set(Mkc::BSF_EN, 1).set(Mkc::BSF_OCTWORD_SIZE, BSF_OCTWORDS),
+            Parts::Both => {
+                mkc.set(Mkc::BSF_EN, 1).set(Mkc::CRYPTO_EN, 1);
+                mkc.set(Mkc::BSF_OCTWORD_SIZE, 2 * BSF_OCTWORDS);
+            }
         }
         let units = (CHUNK / OCTWORD) as u32;
         mkc.set(Mkc::TRANSLATIONS_OCTWORD_SIZE, room.next_multiple_of(units));

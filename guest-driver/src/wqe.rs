@@ -309,8 +309,9 @@ impl Wqe {
             }
             Payload::Inline(bytes) => self.push_inline(bytes)?,
         }
-        if let SendOp::Change(KeyChange { bsf: Some(bsf), .. }) = &request.op {
-            self.push(bsf.bytes())?;
+        if let SendOp::Change(KeyChange { bsf, crypto, .. }) = &request.op {
+            bsf.iter().try_for_each(|part| self.push(part.bytes()))?;
+            crypto.iter().try_for_each(|part| self.push(part.bytes()))?;
         }
         ctrl.set(Ctrl::WQE_INDEX, index.into()).set(Ctrl::OPCODE, opcode as u32).set(Ctrl::QPN, qpn.0);
         ctrl.set(Ctrl::DS, (self.len / DS_UNIT) as u32).set(Ctrl::IMM, imm.unwrap_or(0));
@@ -359,11 +360,12 @@ impl Wqe {
         }
         let mut ctrl = change.ctrl;
         ctrl.set(UmrCtrl::INLINE, inline).set(UmrCtrl::XLT_OCTOWORDS, units as u32);
-        if change.bsf.is_some() {
+        let parts = u32::from(change.bsf.is_some()) + u32::from(change.crypto.is_some());
+        if parts > 0 {
             if inline == 0 {
-                return Err(Error::Invalid("a signature part needs inline translations"));
+                return Err(Error::Invalid("signature and encryption parts need inline translations"));
             }
-            ctrl.set(UmrCtrl::BSF_OCTOWORDS, BSF_OCTWORDS);
+            ctrl.set(UmrCtrl::BSF_OCTOWORDS, parts * BSF_OCTWORDS);
         }
         self.push(ctrl.bytes())?;
         self.push(change.mkc.bytes())

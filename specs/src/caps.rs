@@ -23,6 +23,8 @@ pub const TYPE_QOS: u32 = 0xc;
 pub const TYPE_DEBUG: u32 = 0xd;
 /// Type of the capabilities of device memory.
 pub const TYPE_DEVICE_MEMORY: u32 = 0xf;
+/// Type of the capabilities of encryption ([`crate::crypto::Crypto`]).
+pub const TYPE_CRYPTO: u32 = 0x1a;
 /// Type of the second page of general capabilities.
 pub const TYPE_GENERAL_2: u32 = 0x20;
 
@@ -307,6 +309,8 @@ layout! {
         DISABLE_LOCAL_LB_MC: 0x7c [29:29];
         /// log2 of the VLANs of a NIC vport.
         LOG_MAX_VLAN_LIST: 0x7c [20:16];
+        /// Keys encrypt data units one after the other by AES-XTS; tweaks are big-endian.
+        AES_XTS_MULTI_BLOCK_BE_TWEAK: 0x7c [13:13];
         /// log2 of the multicast addresses of a NIC vport.
         LOG_MAX_CURRENT_MC_LIST: 0x7c [12:8];
         /// log2 of the unicast addresses of a NIC vport.
@@ -319,6 +323,8 @@ layout! {
         LOG_MAX_UCTX: 0x8c [28:24];
         /// log2 of the number of user memories.
         LOG_MAX_UMEM: 0x8c [20:16];
+        /// There are capabilities of encryption ([`crate::crypto::Crypto`]).
+        CRYPTO: 0x8c [22:22];
         /// Number of EQs, if not a power of two.
         MAX_NUM_EQS: 0x8c [15:0];
         /// CQEs of signature errors contain domain and kind.
@@ -686,6 +692,10 @@ pub mod match_field {
 pub mod object_type {
     /// Memory that a driver writes entries of flow tables into.
     pub const SW_ICM: u32 = 0x08;
+    /// Keys that data is encrypted with.
+    pub const DEK: u32 = 0x0c;
+    /// Logins of those who import wrapped keys.
+    pub const CRYPTO_LOGIN: u32 = 0x1f;
     /// Samplers of flows.
     pub const FLOW_SAMPLER: u32 = 0x20;
     /// Elements that queues are scheduled by.

@@ -94,6 +94,8 @@ layout! {
         debug, debug_mut: 0x10 caps::Debug;
         /// The capabilities of device memory.
         device_memory, device_memory_mut: 0x10 caps::DeviceMemory;
+        /// The capabilities of encryption.
+        crypto, crypto_mut: 0x10 crate::crypto::Crypto;
     }
 
     /// SET_HCA_CAP input: 4 KiB of capabilities.
@@ -665,6 +667,8 @@ pub mod reg {
     pub const CORE_DUMP: u32 = 0x402e;
     /// Contexts of objects.
     pub const RESOURCE_DUMP: u32 = 0xc000;
+    /// Credential and key of keys of an adapter that imports wrapped keys ([`crate::crypto::CryptoOperational`]).
+    pub const CRYPTO_OPERATIONAL: u32 = 0xc002;
     /// Components that can be updated.
     pub const MCQS: u32 = 0x9060;
     /// About a component.

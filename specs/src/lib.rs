@@ -25,6 +25,7 @@ pub mod cmd;
 pub mod command;
 pub mod congestion;
 pub mod cqe;
+pub mod crypto;
 pub mod dct;
 pub mod dump;
 pub mod eqe;
@@ -58,6 +59,7 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("command", command::LAYOUTS),
     ("congestion", congestion::LAYOUTS),
     ("cqe", cqe::LAYOUTS),
+    ("crypto", crypto::LAYOUTS),
     ("dct", dct::LAYOUTS),
     ("dump", dump::LAYOUTS),
     ("eqe", eqe::LAYOUTS),

@@ -49,6 +49,8 @@ layout! {
         TRANSLATIONS_OCTWORD_SIZE: 0x34 [31:0];
         /// log2 of the page size in bytes.
         LOG_PAGE_SIZE: 0x38 [4:0];
+        /// 1 = data is encrypted on one side of the key ([`crate::crypto::CryptoBsf`]); 2 and 3 are reserved.
+        CRYPTO_EN: 0x3c [28:27];
     }
 
     /// Indirect translation entry: a piece of another key, 16 bytes.

@@ -148,6 +148,8 @@ rules! {
             "A key has a translation for every page that is accessed.";
         KEY_SIGNATURE = "key-signature", "signatures.md#traps",
             "The signature values of a key are in its protection domain.";
+        KEY_ENCRYPTION = "key-encryption", "encryption.md#traps",
+            "A key that encrypts has an encryption part with a DEK of its protection domain, and is used by whole blocks.";
         MEMORY_MAPPED = "memory-mapped", "mkc.md#traps",
             "Memory stays where the adapter reaches it as long as a key, a queue or a work request names it.";
         WQE_FORMAT = "wqe-format", "wqe.md#send-wqes",

@@ -109,6 +109,7 @@ pub(crate) fn bare_world(
             node_description: format!("softhca {name}"),
             personality: Arc::clone(&hca.personality),
             blueflame: hca.blueflame,
+            wrapped_keys: hca.wrapped_keys,
             may_manage: host.may_manage,
             icm_pages: u32::try_from(hca.icm_bytes / 4096).unwrap_or(u32::MAX),
             ..FirmwareConfig::with_guid(hca.guid)

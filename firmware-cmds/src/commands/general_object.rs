@@ -1,5 +1,6 @@
 //! General objects: QP numbers that no queue pair has, which every kind of adapter offers; memory for entries of flow tables that
-//! drivers write themselves; samplers of flows; elements of scheduling and mappings ([`super::scheduling`]).
+//! drivers write themselves; samplers of flows; elements of scheduling and mappings ([`super::scheduling`]); keys that
+//! data is encrypted with, and logins ([`super::crypto`]).
 //!
 //! A program names reserved QP numbers in connections whose traffic takes another way, as rdma_cm with a queue pair of its own
 //! making does with DC.
@@ -10,6 +11,7 @@
 use hca_spec::caps::{General, object_type};
 use hca_spec::cmd::{GeneralObjectIn, QueryReservedQpnOut};
 use hca_spec::command::{OutHeader, Status};
+use hca_spec::crypto::{CryptoLogin, Dek};
 use hca_spec::flow::TableType;
 use hca_spec::rewrite::{SamplerIn, SwIcmIn};
 use hca_spec::sched::{AvQpMapping, SchedulingElement};
@@ -17,7 +19,7 @@ use hca_spec::sched::{AvQpMapping, SchedulingElement};
 use super::call::{done, named, reply};
 use super::fixture::Fixture;
 use super::row::{Call, Outcome};
-use super::scheduling;
+use super::{crypto, devx, scheduling};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::GeneralObject;
@@ -57,18 +59,7 @@ fn find(fw: &Firmware, call: &Call<'_>) -> Result<Found, Failure> {
         return if there { Ok(Found::Numbers(entry)) } else { Err(none) };
     }
     match fw.icm.general.get(number) {
-        Some(object @ GeneralObject::SwIcm { .. }) if kind == object_type::SW_ICM => {
-            Ok(Found::Other(number, *object))
-        }
-        Some(object @ GeneralObject::Sampler) if kind == object_type::FLOW_SAMPLER => {
-            Ok(Found::Other(number, *object))
-        }
-        Some(object @ GeneralObject::Element(_)) if kind == object_type::SCHEDULING_ELEMENT => {
-            Ok(Found::Other(number, *object))
-        }
-        Some(object @ GeneralObject::Mapping { .. }) if kind == object_type::AV_QP_MAPPING => {
-            Ok(Found::Other(number, *object))
-        }
+        Some(object) if object.object_type() == kind => Ok(Found::Other(number, *object)),
         _ => Err(none),
     }
 }
@@ -82,6 +73,8 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
             let mapping = scheduling::mapping(fw, &whole(call, AvQpMapping::from_prefix_or_zero))?;
             named(fw.icm.general.insert(mapping).map_err(|_| MANY)?)
         }
+        object_type::DEK => create_key(fw, call),
+        object_type::CRYPTO_LOGIN => create_login(fw, call),
         _ => create_numbers(fw, call),
     }
 }
@@ -177,6 +170,24 @@ fn create_element(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     named(number)
 }
 
+fn create_key(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    let key = crypto::data_key(fw, call)?;
+    let number = fw.icm.general.insert(GeneralObject::DataKey).map_err(|_| MANY)?;
+    if let Some(pd) = fw.icm.pds.get_mut(key.pd.0) {
+        pd.users += 1;
+    }
+    fw.icm.crypto.data.insert(number, key);
+    named(number)
+}
+
+fn create_login(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
+    crypto::check_login(fw, call)?;
+    let uid = devx::uid(call);
+    let number = fw.icm.general.insert(GeneralObject::Login { uid }).map_err(|_| MANY)?;
+    fw.icm.crypto.logins.insert(uid, number);
+    named(number)
+}
+
 pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NOTHING: Failure =
         bad_param("MODIFY_GENERAL_OBJECT: modify_field_select: objects of the type have nothing to change");
@@ -215,6 +226,11 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
         Found::Other(number, GeneralObject::Mapping { qpn, vector }) => {
             about(number, scheduling::describe_mapping(qpn, &vector).bytes())
         }
+        Found::Other(number, GeneralObject::DataKey) => {
+            about(number, crypto::describe_key(fw, call, number)?.bytes())
+        }
+        // A login is valid as long as it is there: neither credentials nor keys of keys are taken away.
+        Found::Other(number, GeneralObject::Login { .. }) => about(number, CryptoLogin::new().bytes()),
     })
 }
 
@@ -251,11 +267,23 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
             fw.icm.general.remove(number);
         }
         Found::Other(number, GeneralObject::Mapping { .. }) => _ = fw.icm.general.remove(number),
+        // Memory keys that name it find none from now on.
+        Found::Other(number, GeneralObject::DataKey) => {
+            let key = fw.icm.crypto.data.remove(&number);
+            if let Some(pd) = key.and_then(|key| fw.icm.pds.get_mut(key.pd.0)) {
+                pd.users = pd.users.saturating_sub(1);
+            }
+            fw.icm.general.remove(number);
+        }
+        Found::Other(number, GeneralObject::Login { uid }) => {
+            fw.icm.crypto.logins.remove(&uid);
+            fw.icm.general.remove(number);
+        }
     }
     Ok(done())
 }
 
-/// The tables that a sampler names, the node above an element. The queue pair of a mapping may be anybody's: nothing happens to it.
+/// The tables that a sampler names, the node above an element, the domain of a key. The queue pair of a mapping may be anybody's: nothing happens to it.
 pub(super) fn names(call: &Call<'_>) -> Vec<(Object, bool)> {
     let kind = call.view::<GeneralObjectIn>().map(|input| input.get(GeneralObjectIn::OBJ_TYPE));
     match kind {
@@ -263,6 +291,10 @@ pub(super) fn names(call: &Call<'_>) -> Vec<(Object, bool)> {
         Ok(object_type::SCHEDULING_ELEMENT) => {
             let input = whole(call, SchedulingElement::from_prefix_or_zero);
             return names_of_elements([input.get(SchedulingElement::PARENT_ELEMENT_ID)]);
+        }
+        Ok(object_type::DEK) => {
+            let pd = whole(call, Dek::from_prefix_or_zero).get(Dek::PD);
+            return vec![(Object::new(Kind::Pd, pd), false)];
         }
         _ => return Vec::new(),
     }

@@ -4,8 +4,8 @@
 //! "QUERY_ADAPTER".
 
 use hca_spec::caps::{
-    Atomic, Debug, General, Odp, TYPE_ATOMIC, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_ETHERNET, TYPE_FLOW_TABLE,
-    TYPE_GENERAL, TYPE_GENERAL_2, TYPE_ODP, TYPE_QOS, TYPE_ROCE,
+    Atomic, Debug, General, Odp, TYPE_ATOMIC, TYPE_CRYPTO, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_ETHERNET,
+    TYPE_FLOW_TABLE, TYPE_GENERAL, TYPE_GENERAL_2, TYPE_ODP, TYPE_QOS, TYPE_ROCE,
 };
 use hca_spec::cmd::{
     CAP_CURRENT, FunctionIn, QueryAdapterOut, QueryHcaCapOut, QueryIssiOut, QueryLagOut,
@@ -15,6 +15,7 @@ use hca_spec::command::Status;
 use hca_spec::mkc::NULL_MKEY;
 
 use super::call::{done, reply};
+use super::crypto;
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::effect::Effect;
@@ -141,6 +142,7 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
             debug.set(Debug::RESOURCE_DUMP, 1);
         }
         TYPE_DEVICE_MEMORY => *out.device_memory_mut() = max.device_memory,
+        TYPE_CRYPTO => *out.crypto_mut() = crypto::capabilities(fw),
         TYPE_GENERAL_2 => *out.general_2_mut() = max.general_2,
         TYPE_ETHERNET if fw.is_ethernet() => *out.ethernet_mut() = max.ethernet.offloads,
         TYPE_ROCE if fw.is_ethernet() => *out.roce_mut() = max.ethernet.roce,

@@ -7,6 +7,7 @@ use hca_spec::command::Status;
 use hca_spec::mkc::{ANY_QP, AccessMode, Mkc};
 
 use super::call::{done, named, reply};
+use super::crypto;
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
@@ -84,8 +85,15 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     );
     const ROOM: Failure =
         bad_param("CREATE_MKEY: more translations are given than translations_octword_size");
-    const BSF: Failure =
-        bad_param("CREATE_MKEY: bsf_octword_size: a key has room for one signature part (BSF) at most");
+    const BSF: Failure = bad_param(
+        "CREATE_MKEY: bsf_octword_size: a key has room for one signature part (BSF) at most, and one encryption part if it encrypts",
+    );
+    const ENCRYPTION: Failure = bad_param(
+        "CREATE_MKEY: crypto_en must be 0: the adapter does not encrypt, or there is no such value",
+    );
+    const PARTLESS: Failure = bad_param(
+        "CREATE_MKEY: crypto_en: a key that encrypts has room for an encryption part (bsf_en, bsf_octword_size), which work requests fill (umr_en)",
+    );
     const FULL: Failure = no_room("CREATE_MKEY: every mkey is in use");
     let create = call.view::<CreateMkeyIn>()?;
     let ctx = *create.mkc();
@@ -101,8 +109,16 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     if fw.icm.pds.get(pd).is_none() {
         return Err(NO_PD.got(pd));
     }
-    if ctx.get(Mkc::BSF_OCTWORD_SIZE) > BSF_OCTWORDS {
-        return Err(BSF.got(ctx.get(Mkc::BSF_OCTWORD_SIZE)).limit(BSF_OCTWORDS));
+    let encrypts = ctx.get(Mkc::CRYPTO_EN);
+    if encrypts > u32::from(crypto::has_encryption(fw)) {
+        return Err(ENCRYPTION.got(encrypts));
+    }
+    let (room, parts) = (ctx.get(Mkc::BSF_OCTWORD_SIZE), BSF_OCTWORDS * (1 + encrypts));
+    if room > parts {
+        return Err(BSF.got(room).limit(parts));
+    }
+    if encrypts == 1 && (ctx.get(Mkc::BSF_EN) == 0 || room < BSF_OCTWORDS || ctx.get(Mkc::UMR_EN) == 0) {
+        return Err(PARTLESS.got(room).least(BSF_OCTWORDS));
     }
     let capacity = match mode {
         AccessMode::Pa | AccessMode::Memic | AccessMode::SwIcm => 0,

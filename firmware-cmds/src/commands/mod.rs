@@ -12,6 +12,7 @@ mod buffer_reg;
 mod call;
 mod congestion;
 mod cq;
+mod crypto;
 mod dct;
 mod devx;
 mod domains;

@@ -9,7 +9,7 @@ use hca_spec::mad::PortInfo;
 use hca_spec::register::{Pddr, Ptys, Slrg, Sltp};
 use hca_spec::{be32, put_be32};
 
-use super::{dump_reg, ethernet_reg, management_reg, module_reg, pddr, tracer_reg};
+use super::{crypto, dump_reg, ethernet_reg, management_reg, module_reg, pddr, tracer_reg};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
@@ -101,6 +101,9 @@ pub(super) fn access(
     }
     if register == reg::RESOURCE_DUMP {
         return Ok(dump_reg::access(fw, data, effects)?);
+    }
+    if register == reg::CRYPTO_OPERATIONAL && crypto::has_encryption(fw) {
+        return crypto::operational(fw, write, data);
     }
     if tracer_reg::is_one(register) {
         return tracer_reg::access(fw, register, write, data, effects);

@@ -6,6 +6,7 @@
 use hca_spec::caps::{
     Atomic, DeviceMemory, EthernetOffloads, General, General2, Odp, Qos, Roce, object_type, odp, uctx_cap,
 };
+use hca_spec::crypto::Crypto;
 
 use super::{
     Capabilities, EthernetPages, FirmwareVersion, Pci, PciCapabilities, PciLink, PciSpeed, Personality,
@@ -77,6 +78,7 @@ pub(super) fn personality() -> Personality {
             odp_initial: odp_initial(),
             odp: odp(),
             device_memory: DeviceMemory::new(),
+            crypto: Crypto::new(),
             ethernet: EthernetPages {
                 general: ethernet_general(),
                 offloads: ethernet_offloads(),

@@ -8,6 +8,7 @@ use hca_spec::caps::{
     DeviceMemory, General, General2, Qos, Roce, memic_operation, object_type, steering_format,
 };
 
+use hca_spec::crypto::Crypto;
 use hca_spec::sched::{element, tsar};
 
 use super::{FirmwareVersion, Pci, PciLink, PciSpeed, Personality, connectx5};
@@ -30,6 +31,9 @@ const LOG_ICM_PIECE: u32 = 12;
 
 /// log2 of the streams that an initiator of dynamic connections may have at once, and of those in error. Estimate.
 const LOG_STREAMS: u32 = 5;
+
+/// log2 of the keys that data is encrypted with. Estimate.
+const LOG_DATA_KEYS: u32 = 12;
 
 /// The whole of it.
 pub(super) fn personality() -> Personality {
@@ -55,10 +59,13 @@ pub(super) fn personality() -> Personality {
     for general in [&mut capabilities.general, &mut ethernet.general] {
         general.set(General::QPC_EXTENSION, 1);
         let objects = general.get(General::GENERAL_OBJ_TYPES);
-        general.set(General::GENERAL_OBJ_TYPES, objects | 1 << object_type::AV_QP_MAPPING);
+        let more = 1 << object_type::AV_QP_MAPPING | 1 << object_type::DEK;
+        general.set(General::GENERAL_OBJ_TYPES, objects | more);
+        general.set(General::CRYPTO, 1).set(General::AES_XTS_MULTI_BLOCK_BE_TWEAK, 1);
         general.set(General::LOG_MAX_DCI_STREAM_CHANNELS, LOG_STREAMS);
         general.set(General::LOG_MAX_DCI_ERRORED_STREAMS, LOG_STREAMS);
     }
+    capabilities.crypto.set(Crypto::LOG_MAX_NUM_DEKS, LOG_DATA_KEYS);
     let more = &mut capabilities.general_2;
     more.set(General2::SEND_DBR_MODE_NO_DBR_EXT, 1);
     more.set(General2::LOG_MAX_SEND_DBR_LESS_QP_SQ, capabilities.general.get(General::LOG_MAX_QP));

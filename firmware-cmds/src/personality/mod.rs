@@ -17,6 +17,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use hca_spec::caps::{Atomic, DeviceMemory, EthernetOffloads, General, General2, Odp, Qos, Roce};
+use hca_spec::crypto::Crypto;
 
 use crate::speed::LinkSpeed;
 use crate::steering::Offer;
@@ -145,6 +146,8 @@ pub struct Capabilities {
     pub odp: Odp,
     /// Memory that programs can have of the adapter.
     pub device_memory: DeviceMemory,
+    /// Encryption, with keys in plain.
+    pub crypto: Crypto,
     /// What is different, and what there is more, if the ports are Ethernet.
     pub ethernet: EthernetPages,
 }

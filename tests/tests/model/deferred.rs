@@ -79,6 +79,7 @@ again! {
     dc_sessions:
         only_packets_of_the_connection_count a_message_that_is_not_finished_is_flushed
         the_key_counts_in_every_packet draining_has_an_end;
+    encryption: every_operation signatures_and_encryption wrapped_keys;
     errors:
         receiver_not_ready_is_waited_for receiver_not_ready_for_too_long_is_an_error
         a_silent_peer_is_an_error_after_the_retries strangers_are_not_heard

@@ -23,7 +23,11 @@ fn rig() -> (Pair<ModelBus>, DeviceMemory, Mr) {
 /// One adapter of that kind.
 pub(crate) fn world_of(kind: &'static str) -> World {
     let personality = Personality::named(kind).expect("there is one");
-    let firmware = FirmwareConfig { personality, ..FirmwareConfig::with_guid(0x0002_c903_00a0_0001) };
+    world_with(FirmwareConfig { personality, ..FirmwareConfig::with_guid(0x0002_c903_00a0_0001) }, kind)
+}
+
+/// One adapter, with the times of a kind.
+pub(crate) fn world_with(firmware: FirmwareConfig, kind: &'static str) -> World {
     let config = WorldConfig {
         hcas: vec![HcaConfig { name: "hca0".into(), firmware, timing: None }],
         switches: Vec::new(),

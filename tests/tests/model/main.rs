@@ -14,6 +14,7 @@ mod dc_sessions;
 mod deferred;
 mod device_memory;
 mod dumps;
+mod encryption;
 mod epochs;
 mod errors;
 mod ethernet;

@@ -6,6 +6,7 @@ use hca_spec::ids::{Cqn, Mkey};
 use hca_spec::mkc::Mkc;
 
 use super::core::Core;
+use crate::engines::crypto::Bytes;
 use crate::engines::mkey::{Access, Accessor, Behind, Fault, KnownPages, Space, Span, Steps, Target, target};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::pieces::{Piece, walk};
@@ -31,14 +32,14 @@ impl SignatureErrors {
     pub(crate) fn ignore(self, _why: &'static str) {}
 }
 
-/// The memory behind a signature key, and what is found in it.
+/// The memory behind a signature key or one that encrypts, and what is found in it.
 struct InMemory<'a> {
     keyed: &'a Keyed<'a>,
     behind: &'a Behind<'a>,
     found: SignatureErrors,
 }
 
-impl Backing for InMemory<'_> {
+impl Bytes for InMemory<'_> {
     fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
         let (len, mut rest) = (buf.len(), buf);
         self.behind.spans(offset, len, Access::LocalRead, &self.keyed.steps, &mut |span| {
@@ -56,7 +57,9 @@ impl Backing for InMemory<'_> {
             Ok(self.keyed.space(span).write(span.iova, now)?)
         })
     }
+}
 
+impl Backing for InMemory<'_> {
     fn found(&mut self, error: SignatureError) {
         self.found.0.push(error);
     }
@@ -120,7 +123,7 @@ impl<'k> Keyed<'k> {
             Target::Signed(behind) => {
                 buf.fill(0);
                 let mut backing = self.behind(&behind);
-                behind.signed.gather(&mut backing, behind.offset, buf)?;
+                behind.gather(&mut backing, buf)?;
                 Ok(backing.found)
             }
         }
@@ -157,7 +160,7 @@ impl<'k> Keyed<'k> {
             }
             Target::Signed(behind) => {
                 let mut backing = self.behind(&behind);
-                behind.signed.scatter(&mut backing, behind.offset, &data.bytes()?)?;
+                behind.scatter(&mut backing, &data.bytes()?)?;
                 Ok(backing.found)
             }
         }

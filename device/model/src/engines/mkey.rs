@@ -10,15 +10,16 @@ use hca_firmware::icm::MemoryKey;
 use hca_spec::ids::{Mkey, Pd, Qpn};
 use hca_spec::mkc::{AccessMode, Mkc};
 
-use crate::engines::signature::{Signed, signed};
 use crate::ground::dma::DmaError;
 use crate::ground::region::Pages;
 use crate::ground::timing::Place;
 
+mod behind;
 mod explain;
 mod known;
 mod walk;
 
+pub(crate) use behind::Behind;
 pub(crate) use known::KnownPages;
 pub(crate) use walk::Steps;
 use walk::{Range, Walk, check_bounds, check_owner, find};
@@ -86,6 +87,12 @@ pub(crate) enum Fault {
     Page { key: Mkey, va: u64 },
     /// The key's signature part names a signature value that is not there or is of another domain.
     Psv(Mkey),
+    /// The key encrypts, and no encryption part was loaded.
+    Unencrypted(Mkey),
+    /// The key's encryption part names a DEK that is not there, is of another domain, or has another tag.
+    DataKey(Mkey),
+    /// The key encrypts, and what is written begins inside a block, where nothing came before.
+    Block { key: Mkey, offset: u64 },
     /// The bus address is not accessible.
     Dma(DmaError),
 }
@@ -116,6 +123,14 @@ impl fmt::Display for Fault {
                     f,
                     "the signature part of key {k} names a PSV that its protection domain does not have"
                 )
+            }
+            Self::Unencrypted(k) => write!(f, "key {k} encrypts, and no encryption part was loaded into it"),
+            Self::DataKey(k) => write!(
+                f,
+                "the encryption part of key {k} names no DEK of its protection domain, or not with the DEK's tag"
+            ),
+            Self::Block { key, offset } => {
+                write!(f, "what is written at {offset:#x} of key {key} begins inside an encrypted block")
             }
             Self::Dma(e) => write!(f, "{e}"),
         }
@@ -183,7 +198,7 @@ pub(crate) fn check(
 pub(crate) enum Target<'a> {
     /// Memory.
     Plain(Plain<'a>),
-    /// Memory with the signatures of its blocks.
+    /// Memory with the signatures of its blocks, or that is encrypted.
     Signed(Behind<'a>),
 }
 
@@ -201,9 +216,7 @@ pub(crate) fn target(
     let range = Range { key, va, len };
     let entry = admit(icm, who, range, access)?;
     Ok(match Behind::of(icm, entry, range)? {
-        Some((signed, start, offset)) => {
-            Target::Signed(Behind { icm, who, key, start, entry, signed, offset })
-        }
+        Some(passage) => Target::Signed(Behind::new(icm, who, entry, key, passage)),
         None => Target::Plain(Plain { icm, who, entry, range, access }),
     })
 }
@@ -252,60 +265,6 @@ pub(crate) fn pages_of(
     match target(icm, who, key, va, len, access).ok()? {
         Target::Plain(plain) => walk::pages_of(plain.entry, plain.range, access),
         Target::Signed(_) => None,
-    }
-}
-
-/// The memory behind a signature key. The key's own rights are checked for the access; what it names is read
-/// and written on behalf of the signatures too.
-pub(crate) struct Behind<'a> {
-    icm: &'a Icm,
-    who: Accessor,
-    key: Mkey,
-    start: u64,
-    entry: &'a MemoryKey,
-    /// How the signatures are laid out.
-    pub(crate) signed: Signed<'a>,
-    /// Where on the wire the access begins.
-    pub(crate) offset: u64,
-}
-
-impl<'a> Behind<'a> {
-    /// Checks the bounds of an access through a signature key: the signatures, where the key begins, and the offset on the
-    /// wire. `None`: the key is none, and nothing was checked.
-    #[inline]
-    fn of(icm: &Icm, entry: &'a MemoryKey, range: Range) -> Result<Option<(Signed<'a>, u64, u64)>, Fault> {
-        if range.len == 0 || entry.ctx.get(Mkc::BSF_EN) == 0 {
-            return Ok(None);
-        }
-        Self::signed(icm, entry, range)
-    }
-
-    #[cold]
-    fn signed(
-        icm: &Icm,
-        entry: &'a MemoryKey,
-        range: Range,
-    ) -> Result<Option<(Signed<'a>, u64, u64)>, Fault> {
-        let Some(signed) = signed(icm, entry, range.key)? else { return Ok(None) };
-        let bounds = Fault::Bounds { key: range.key, va: range.va, len: range.len };
-        let start = entry.ctx.get(Mkc::START_ADDR);
-        let offset = range.va.checked_sub(start).ok_or(bounds)?;
-        let end = signed.memory_len(offset.checked_add(range.len).ok_or(bounds)?);
-        check_bounds(&entry.ctx, range.key, start, end).map_err(|_| bounds)?;
-        Ok(Some((signed, start, offset)))
-    }
-
-    /// Visits the bus addresses of `len` bytes of the memory domain from `offset` on.
-    pub(crate) fn spans(
-        &self,
-        offset: u64,
-        len: usize,
-        access: Access,
-        steps: &Steps,
-        visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        let range = Range { key: self.key, va: self.start.wrapping_add(offset), len: len as u64 };
-        Walk { icm: self.icm, who: self.who, access, steps }.key(self.entry, range, 0, visit)
     }
 }
 

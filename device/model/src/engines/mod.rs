@@ -8,6 +8,7 @@ pub(crate) mod blueflame;
 pub(crate) mod command;
 pub(crate) mod compress;
 pub(crate) mod cq;
+pub(crate) mod crypto;
 pub(crate) mod eq;
 pub(crate) mod gateway;
 pub(crate) mod mkey;

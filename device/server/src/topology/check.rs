@@ -468,6 +468,7 @@ impl Source<'_> {
             profile,
             port_type,
             blueflame,
+            wrapped_keys: raw.wrapped_keys,
             diagnoses: raw.diagnoses,
             icm_bytes,
             capture_bytes,

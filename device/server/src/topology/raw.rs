@@ -101,6 +101,8 @@ pub(super) struct RawHca {
     #[serde(default)]
     pub(super) blueflame: bool,
     #[serde(default)]
+    pub(super) wrapped_keys: bool,
+    #[serde(default)]
     pub(super) diagnoses: bool,
     pub(super) icm: Option<Spanned<String>>,
     pub(super) capture: Option<Spanned<String>>,

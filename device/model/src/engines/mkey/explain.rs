@@ -107,6 +107,24 @@ impl Fault {
                 "a PSV of the key's protection domain".into(),
                 &rules::KEY_SIGNATURE,
             ),
+            Self::Unencrypted(key) => (
+                "encryption part",
+                format!("none in key {key}, whose crypto_en is 1"),
+                "one that a UMR work request loads before the key is used".into(),
+                &rules::KEY_ENCRYPTION,
+            ),
+            Self::DataKey(key) => (
+                "dek_pointer, keytag",
+                format!("a DEK or a tag that is not there, in key {key}"),
+                "a DEK of the key's protection domain, and its tag".into(),
+                &rules::KEY_ENCRYPTION,
+            ),
+            Self::Block { key, offset } => (
+                "address",
+                format!("offset {offset:#x} of key {key}, inside a block of 16 bytes"),
+                "a begin of a block, or where the last write ended".into(),
+                &rules::KEY_ENCRYPTION,
+            ),
             Self::Dma(error) => (
                 "bus address",
                 format!("{:#x}, {:#x} bytes, which the adapter does not reach", error.iova, error.len),

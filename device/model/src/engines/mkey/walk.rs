@@ -381,8 +381,9 @@ impl Walk<'_> {
         }
         let inner = find(self.icm, range.key)?;
         check_owner(&inner.ctx, range.key, self.who)?;
-        // What a list names is memory: signatures are made and taken where the wire is.
-        if inner.ctx.get(Mkc::BSF_EN) == 1 && inner.signature.is_some() {
+        // What a list names is memory: signatures are made and taken, and data is encrypted, where the wire is.
+        let passes = inner.signature.is_some() || inner.ctx.get(Mkc::CRYPTO_EN) != 0;
+        if inner.ctx.get(Mkc::BSF_EN) == 1 && passes {
             return Err(range.untranslated(0));
         }
         let access = self.access.local_equivalent();

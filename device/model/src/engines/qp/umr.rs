@@ -8,11 +8,12 @@
 
 use std::borrow::Cow;
 
-use hca_firmware::icm::{MemoryKey, Signature, Translation};
+use hca_firmware::icm::{Encryption, MemoryKey, Signature, Translation};
 use hca_firmware::list::List;
 use hca_firmware::{Icm, NotChanged};
 use hca_spec::bsf::{BSF_OCTWORDS, Bsf, SetPsv};
 use hca_spec::cqe::Syndrome;
+use hca_spec::crypto::{BSF_TYPE_CRYPTO, CryptoBsf};
 use hca_spec::ids::Mkey;
 use hca_spec::layout::Field;
 use hca_spec::mkc::{ANY_QP, AccessMode, Mkc};
@@ -22,6 +23,7 @@ use zerocopy::FromBytes;
 
 use super::QueuePair;
 use super::wqe::{Umr, Wqe};
+use crate::engines::crypto;
 use crate::engines::mkey::{Fault, check_invalidate};
 use crate::engines::signature::Plan;
 use crate::engines::view::View;
@@ -116,7 +118,7 @@ pub(crate) struct Load<'a> {
     at: u64,
     mask: u64,
     mkc: &'a Mkc,
-    bsf: Option<Bsf>,
+    parts: Option<Parts>,
 }
 
 impl Load<'_> {
@@ -141,7 +143,7 @@ impl Load<'_> {
     /// Loads everything else but the domain.
     pub(crate) fn change(&self, entry: &mut MemoryKey) {
         apply_mask(&mut entry.ctx, self.mkc, self.mask);
-        sign(entry, self.bsf);
+        sign(entry, self.parts);
     }
 }
 
@@ -194,12 +196,18 @@ impl QueuePair {
         } else {
             Cow::from(list)
         };
-        let bsf = signature_part(umr, wanted)?;
+        let parts = parts(umr, wanted)?;
         let mask = umr.ctrl.get(UmrCtrl::MKEY_MASK);
         let entry = icm.mkeys.get(key.index()).ok_or(Refused::key(NO_KEY))?;
         self.check_umr(icm, &entry.ctx, umr)?;
-        if bsf.is_some() && entry.ctx.get(Mkc::BSF_OCTWORD_SIZE) < BSF_OCTWORDS {
-            return Err(Refused::request("the key has no room for a signature part (bsf_octword_size)"));
+        let encrypts = entry.ctx.get(Mkc::CRYPTO_EN) == 1;
+        if let Some(parts) = &parts {
+            parts.check(&entry.ctx, encrypts)?;
+        }
+        if encrypts && mask & umr_mask::BSF_EN != 0 && umr.mkc.get(Mkc::BSF_EN) == 0 {
+            return Err(Refused::key(
+                "a key that encrypts (crypto_en) can't be used without its parts (bsf_en)",
+            ));
         }
         if mask & umr_mask::PD != 0 && icm.pds.get(umr.mkc.get(Mkc::PD)).is_none() {
             return Err(NotChanged::NoDomain.into());
@@ -212,7 +220,7 @@ impl QueuePair {
             }
             check_room(entry, at, &translations)?;
         }
-        Ok(Load { key, translations, at, mask, mkc: &umr.mkc, bsf })
+        Ok(Load { key, translations, at, mask, mkc: &umr.mkc, parts })
     }
 
     /// Whether this queue pair may change the key, and the key is in the state that the WQE wants.
@@ -256,31 +264,72 @@ impl QueuePair {
     }
 }
 
-/// The signature part behind the inline translations, which take `at` bytes.
-fn signature_part(umr: &Umr, at: usize) -> Result<Option<Bsf>, Refused> {
+/// Signature and encryption part of a key, as a work request loads them.
+#[derive(Debug, Clone, Copy)]
+struct Parts {
+    /// Zeros, if there is only an encryption part.
+    signature: Bsf,
+    encryption: Option<CryptoBsf>,
+    /// 16-byte units of both.
+    units: u32,
+}
+
+impl Parts {
+    /// Whether the key has room for them, and encrypts if they say so.
+    fn check(&self, ctx: &Mkc, encrypts: bool) -> Result<(), Refused> {
+        if ctx.get(Mkc::BSF_OCTWORD_SIZE) < self.units {
+            return Err(Refused::request("the key has no room for a signature part (bsf_octword_size)"));
+        }
+        if self.encryption.is_some() && !encrypts {
+            return Err(Refused::key("the key was not created to encrypt (crypto_en)"));
+        }
+        Ok(())
+    }
+}
+
+/// The parts behind the inline translations, which take `at` bytes: a signature part, an encryption part, or both in this order.
+fn parts(umr: &Umr, at: usize) -> Result<Option<Parts>, Refused> {
+    const SHORT: &str = "the WQE ends before its signature part (BSF)";
     let units = umr.ctrl.get(UmrCtrl::BSF_OCTOWORDS);
     if units == 0 || umr.ctrl.get(UmrCtrl::TRANSLATION_OFFSET_EN) == 1 {
         return Ok(None);
     }
-    if units != BSF_OCTWORDS || umr.ctrl.get(UmrCtrl::INLINE) == 0 {
+    let both = units == 2 * BSF_OCTWORDS;
+    if !(both || units == BSF_OCTWORDS) || umr.ctrl.get(UmrCtrl::INLINE) == 0 {
         return Err(Refused::request("a signature part (BSF) must be inline and 64 bytes long"));
     }
     let bytes = umr.inline.get(at..).unwrap_or_default();
-    let (bsf, _) = Bsf::read_from_prefix(bytes)
-        .map_err(|_| Refused::request("the WQE ends before its signature part (BSF)"))?;
-    Plan::new(&bsf).map_err(Refused::key)?;
-    Ok(Some(bsf))
+    let (first, rest) = Bsf::read_from_prefix(bytes).map_err(|_| Refused::request(SHORT))?;
+    let only = CryptoBsf::from_prefix_or_zero(first.bytes());
+    let (signature, encryption) = if both {
+        (first, Some(CryptoBsf::read_from_prefix(rest).map_err(|_| Refused::request(SHORT))?.0))
+    } else if only.get(CryptoBsf::TYPE) == BSF_TYPE_CRYPTO {
+        (Bsf::new(), Some(only))
+    } else {
+        (first, None)
+    };
+    let domains = Plan::new(&signature).map_err(Refused::key)?;
+    if let Some(encryption) = &encryption {
+        let plan = crypto::Plan::new(encryption).map_err(Refused::key)?;
+        if domains.has_both() && !plan.takes_both() {
+            return Err(Refused::key(
+                "its encryption part (BSF) has signatures of what is encrypted, and both domains have some",
+            ));
+        }
+    }
+    Ok(Some(Parts { signature, encryption, units }))
 }
 
-/// Loads a signature part, and forgets what was told if the driver has seen it.
-fn sign(entry: &mut MemoryKey, bsf: Option<Bsf>) {
+/// Loads signature and encryption part, and forgets what was told if the driver has seen it.
+fn sign(entry: &mut MemoryKey, parts: Option<Parts>) {
     let count = entry.ctx.get(Mkc::EXPECTED_SIGERR_COUNT);
     if let Some(signature) = &mut entry.signature {
         signature.told = signature.told.filter(|told| *told == count);
     }
-    if let Some(bsf) = bsf {
+    if let Some(Parts { signature: bsf, encryption, .. }) = parts {
         let told = entry.signature.take().and_then(|old| old.told);
-        entry.signature = Some(Box::new(Signature { bsf, told, ..Signature::default() }));
+        let crypto = encryption.map(|bsf| Encryption { bsf, ..Encryption::default() });
+        entry.signature = Some(Box::new(Signature { bsf, crypto, told, ..Signature::default() }));
     }
 }
 

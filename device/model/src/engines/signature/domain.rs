@@ -192,6 +192,11 @@ impl Plan {
         Ok(Self { memory, wire, check_mask: bsf.get(Bsf::CHECK_MASK) as u8, copy_mask })
     }
 
+    /// Whether both domains have signatures.
+    pub(crate) fn has_both(&self) -> bool {
+        self.memory.is_some() && self.wire.is_some()
+    }
+
     /// Where in memory, signatures included, the byte at `offset` of the data is.
     pub(super) fn in_memory(&self, offset: u64) -> u64 {
         match &self.memory {

@@ -22,6 +22,7 @@ use hca_spec::bsf::{MAX_BLOCK, sig_err};
 use hca_spec::ids::Mkey;
 use hca_spec::mkc::Mkc;
 
+use crate::engines::crypto::Bytes;
 use crate::engines::mkey::Fault;
 use domain::{Domain, Tuple};
 
@@ -29,11 +30,7 @@ pub(crate) use domain::Plan;
 pub(crate) use errors::SignatureError;
 
 /// The memory behind a key, by offset from its start, signatures included.
-pub(crate) trait Backing {
-    /// Reads from `offset` on.
-    fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault>;
-    /// Writes from `offset` on.
-    fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault>;
+pub(crate) trait Backing: Bytes {
     /// A block's signature is wrong.
     fn found(&mut self, error: SignatureError);
 }

@@ -11,7 +11,7 @@ thread_local! {
 
 struct Buffer(Vec<u8>);
 
-impl Backing for Buffer {
+impl Bytes for Buffer {
     fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
         buf.copy_from_slice(&self.0[offset as usize..][..buf.len()]);
         Ok(())
@@ -21,7 +21,9 @@ impl Backing for Buffer {
         self.0[offset as usize..][..data.len()].copy_from_slice(data);
         Ok(())
     }
+}
 
+impl Backing for Buffer {
     fn found(&mut self, error: SignatureError) {
         FOUND.with_borrow_mut(|found| found.push(error));
     }

@@ -1,0 +1,169 @@
+//! The memory behind a key that has signatures or encrypts: what an access to the key becomes there.
+
+use hca_firmware::Icm;
+use hca_firmware::icm::MemoryKey;
+use hca_spec::ids::{Mkey, Pd};
+use hca_spec::mkc::Mkc;
+
+use super::walk::{Range, Walk, check_bounds};
+use super::{Access, Accessor, Fault, Span, Steps};
+use crate::engines::crypto::{Bytes, Encrypted, Side, Through};
+use crate::engines::signature::{Backing, SignatureError, Signed, signed};
+
+/// What is between memory and wire.
+pub(crate) struct Passage<'a> {
+    signed: Signed<'a>,
+    encrypted: Option<Encrypted<'a>>,
+    /// Where the key begins.
+    start: u64,
+    /// Where on the wire the access begins.
+    offset: u64,
+}
+
+/// The memory behind a signature key or one that encrypts. The key's own rights are checked for the access; what it names is read
+/// and written on behalf of the signatures too.
+pub(crate) struct Behind<'a> {
+    icm: &'a Icm,
+    who: Accessor,
+    key: Mkey,
+    entry: &'a MemoryKey,
+    passage: Passage<'a>,
+}
+
+impl<'a> Behind<'a> {
+    /// What is behind a key, whose bounds [`Behind::of`] has checked.
+    pub(super) fn new(
+        icm: &'a Icm,
+        who: Accessor,
+        entry: &'a MemoryKey,
+        key: Mkey,
+        passage: Passage<'a>,
+    ) -> Self {
+        Self { icm, who, key, entry, passage }
+    }
+
+    /// Checks the bounds of an access through such a key: signatures and encryption, where the key begins, and the offset on the
+    /// wire. `None`: the key is none, and nothing was checked.
+    #[inline]
+    pub(super) fn of(icm: &'a Icm, entry: &'a MemoryKey, range: Range) -> Result<Option<Passage<'a>>, Fault> {
+        if range.len == 0 || entry.ctx.get(Mkc::BSF_EN) == 0 {
+            return Ok(None);
+        }
+        Self::passage(icm, entry, range)
+    }
+
+    #[cold]
+    fn passage(icm: &'a Icm, entry: &'a MemoryKey, range: Range) -> Result<Option<Passage<'a>>, Fault> {
+        let encrypted = match entry.ctx.get(Mkc::CRYPTO_EN) {
+            0 => None,
+            _ => {
+                let part = entry.signature.as_ref().and_then(|part| part.crypto.as_ref());
+                let (part, pd) = (part.ok_or(Fault::Unencrypted(range.key))?, Pd(entry.ctx.get(Mkc::PD)));
+                Some(Encrypted::new(icm, part, range.key, pd)?)
+            }
+        };
+        let Some(signed) = signed(icm, entry, range.key)? else { return Ok(None) };
+        let bounds = Fault::Bounds { key: range.key, va: range.va, len: range.len };
+        let start = entry.ctx.get(Mkc::START_ADDR);
+        let offset = range.va.checked_sub(start).ok_or(bounds)?;
+        let end = offset.checked_add(range.len).ok_or(bounds)?;
+        let end = match encrypted.as_ref().map(|encrypted| &encrypted.plan) {
+            None => signed.memory_len(end),
+            Some(plan) if plan.side == Side::Memory => plan.whole(signed.memory_len(end)),
+            Some(plan) => signed.memory_len(plan.whole(end)),
+        };
+        check_bounds(&entry.ctx, range.key, start, end).map_err(|_| bounds)?;
+        Ok(Some(Passage { signed, encrypted, start, offset }))
+    }
+
+    /// Memory to wire: fills `buf`. `memory` is what [`Behind::spans`] tells of.
+    pub(crate) fn gather(&self, memory: &mut dyn Backing, buf: &mut [u8]) -> Result<(), Fault> {
+        let Passage { signed, encrypted, offset, .. } = &self.passage;
+        let Some(encrypted) = encrypted else { return signed.gather(memory, *offset, buf) };
+        match encrypted.plan.side {
+            Side::Wire => encrypted.outwards(&mut Before { signed, memory }).read(*offset, buf),
+            Side::Memory => {
+                let through = encrypted.outwards(memory);
+                let mut sealed = Sealed { through, found: Vec::new() };
+                signed.gather(&mut sealed, *offset, buf)?;
+                let found = sealed.found;
+                found.into_iter().for_each(|error| memory.found(error));
+                Ok(())
+            }
+        }
+    }
+
+    /// Wire to memory: stores what came.
+    pub(crate) fn scatter(&self, memory: &mut dyn Backing, data: &[u8]) -> Result<(), Fault> {
+        let Passage { signed, encrypted, offset, .. } = &self.passage;
+        let Some(encrypted) = encrypted else { return signed.scatter(memory, *offset, data) };
+        match encrypted.plan.side {
+            Side::Wire => {
+                let mut before = Before { signed, memory };
+                let mut through = encrypted.inwards(&mut before, *offset);
+                through.write(*offset, data)?;
+                through.close();
+            }
+            Side::Memory => {
+                let through = encrypted.inwards(memory, *offset);
+                let mut sealed = Sealed { through, found: Vec::new() };
+                signed.scatter(&mut sealed, *offset, data)?;
+                let Sealed { through, found } = sealed;
+                through.close();
+                found.into_iter().for_each(|error| memory.found(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits the bus addresses of `len` bytes of the memory domain from `offset` on.
+    pub(crate) fn spans(
+        &self,
+        offset: u64,
+        len: usize,
+        access: Access,
+        steps: &Steps,
+        visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let range = Range { key: self.key, va: self.passage.start.wrapping_add(offset), len: len as u64 };
+        Walk { icm: self.icm, who: self.who, access, steps }.key(self.entry, range, 0, visit)
+    }
+}
+
+/// What signatures make of memory, as encryption on the wire's side sees it.
+struct Before<'a> {
+    signed: &'a Signed<'a>,
+    memory: &'a mut dyn Backing,
+}
+
+impl Bytes for Before<'_> {
+    fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        self.signed.gather(self.memory, offset, buf)
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        self.signed.scatter(self.memory, offset, data)
+    }
+}
+
+/// What encryption on memory's side makes of it, as signatures see it.
+struct Sealed<'a> {
+    through: Through<'a>,
+    found: Vec<SignatureError>,
+}
+
+impl Bytes for Sealed<'_> {
+    fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        self.through.read(offset, buf)
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        self.through.write(offset, data)
+    }
+}
+
+impl Backing for Sealed<'_> {
+    fn found(&mut self, error: SignatureError) {
+        self.found.push(error);
+    }
+}
