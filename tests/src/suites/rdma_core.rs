@@ -19,7 +19,7 @@ const MUST_BE_OK: &str = include_str!("../../suites/must-be-ok.txt");
 const SKIPS: &str = include_str!("../../suites/skips.txt");
 const ALL: Duration = Duration::from_secs(1800);
 /// Different tests that are ok on at least one link layer: what is left of 321 without those of other adapters and of later ones.
-const DISTINCT: usize = 250;
+const DISTINCT: usize = 257;
 
 /// What the ports of a boot's adapter are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,17 +75,20 @@ struct Boot {
     /// What is done before, and further options.
     before: &'static str,
     options: &'static str,
+    /// Debian's packages that what is done before needs.
+    packages: &'static [&'static str],
 }
 
 /// Tests of the connection manager want IP addresses on the fabric, and so somebody who manages the subnet; those that drive the adapter from user space want it behind an IOMMU and without its kernel driver; those of UAR pages
-/// an adapter with BlueFlame; those of device memory a ConnectX-5; those of flow tables that change packets, of software steering, and of what else came with it, a ConnectX-6 Dx; two of them one whose driver leaves RoCE alone. A port of Ethernet has its addresses by itself.
-const BOOTS: [Boot; 8] = [
+/// an adapter with BlueFlame; those of device memory a ConnectX-5; those of encryption a ConnectX-6 Dx for keys in plain, or one for wrapped keys; those of flow tables that change packets, of software steering, and of what else came with it, a ConnectX-6 Dx; two of them one whose driver leaves RoCE alone. A port of Ethernet has its addresses by itself.
+const BOOTS: [Boot; 10] = [
     Boot {
         link_layer: LinkLayer::InfiniBand,
         topology: "loopback",
         only: "",
         before: HUGE_PAGES,
-        options: "--but 'mlx5_vfio|mlx5_uar|rdmacm|DMTest|DeviceMemory|dm_ops'",
+        options: "--but 'mlx5_vfio|mlx5_uar|rdmacm|DMTest|DeviceMemory|dm_ops|mlx5_crypto'",
+        packages: &[],
     },
     Boot {
         link_layer: LinkLayer::InfiniBand,
@@ -93,6 +96,23 @@ const BOOTS: [Boot; 8] = [
         only: "DMTest|DeviceMemory|dm_ops",
         before: "true",
         options: "",
+        packages: &[],
+    },
+    Boot {
+        link_layer: LinkLayer::InfiniBand,
+        topology: "connectx6dx.toml",
+        only: "mlx5_crypto.*plaintext",
+        before: KEYS,
+        options: "",
+        packages: &[],
+    },
+    Boot {
+        link_layer: LinkLayer::InfiniBand,
+        topology: "connectx6dx-wrapped.toml",
+        only: "mlx5_crypto",
+        before: WRAPPED_KEYS,
+        options: "--but plaintext",
+        packages: &["mstflint"],
     },
     Boot {
         link_layer: LinkLayer::InfiniBand,
@@ -100,6 +120,7 @@ const BOOTS: [Boot; 8] = [
         only: "rdmacm",
         before: ". /root/cases.sh; manage && ipoib",
         options: "",
+        packages: &[],
     },
     Boot {
         link_layer: LinkLayer::InfiniBand,
@@ -107,6 +128,7 @@ const BOOTS: [Boot; 8] = [
         only: "mlx5_vfio",
         before: "slot=$(hca-vfio-bind)",
         options: "--pci $slot",
+        packages: &[],
     },
     Boot {
         link_layer: LinkLayer::InfiniBand,
@@ -114,13 +136,15 @@ const BOOTS: [Boot; 8] = [
         only: "mlx5_uar",
         before: "true",
         options: "",
+        packages: &[],
     },
     Boot {
         link_layer: LinkLayer::Ethernet,
         topology: "eth",
         only: "",
         before: HUGE_PAGES,
-        options: "--but 'mlx5_vfio|mlx5_uar|mlx5_dr|mlx5_flow|mlx5_pp|mlx5_dm_ops|mlx5_sched|_stream|ah_to_qp|doorbell_less'",
+        options: "--but 'mlx5_vfio|mlx5_uar|mlx5_dr|mlx5_flow|mlx5_pp|mlx5_dm_ops|mlx5_sched|_stream|ah_to_qp|doorbell_less|mlx5_crypto'",
+        packages: &[],
     },
     Boot {
         link_layer: LinkLayer::Ethernet,
@@ -128,6 +152,7 @@ const BOOTS: [Boot; 8] = [
         only: "mlx5_dr|mlx5_flow|mlx5_pp|mlx5_dm_ops|mlx5_sched|_stream|ah_to_qp|doorbell_less",
         before: QUIET,
         options: "--but roce_bth",
+        packages: &[],
     },
     Boot {
         link_layer: LinkLayer::Ethernet,
@@ -135,6 +160,7 @@ const BOOTS: [Boot; 8] = [
         only: "roce_bth",
         before: NO_ROCE,
         options: "",
+        packages: &[],
     },
 ];
 
@@ -146,6 +172,15 @@ const NO_ROCE: &str = "slot=$(basename $(readlink -f /sys/class/infiniband/mlx5_
                        devlink dev param set pci/$slot name enable_roce value false cmode driverinit; \
                        devlink dev reload pci/$slot; port=$(ls /sys/bus/pci/devices/$slot/net); \
                        sysctl -qw net.ipv6.conf.$port.router_solicitations=0; ip link set $port up; sleep 1";
+/// Keys for the tests of encryption.
+const KEYS: &str = "export MLX5_CRYPTO_TEST_INFO=/root/crypto.json";
+/// The same; and the adapter gets the credential and the key of keys by which that file's keys are wrapped.
+const WRAPPED_KEYS: &str = "export MLX5_CRYPTO_TEST_INFO=/root/crypto.json; \
+    slot=$(basename $(readlink -f /sys/class/infiniband/mlx5_0/device)); \
+    mstreg -y -d $slot --reg_name CRYPTO_OPERATIONAL --set \
+    credential[0]=0x40414243,credential[1]=0x44454647,credential[2]=0x48494a4b,credential[3]=0x4c4d4e4f,\
+credential[4]=0x50515253,credential[5]=0x54555657,credential[6]=0x58595a5b,credential[7]=0x5c5d5e5f,\
+credential[8]=0x60616263,credential[9]=0x64656667,kek[0]=0x10111213,kek[1]=0x14151617,kek[2]=0x18191a1b,kek[3]=0x1c1d1e1f";
 const HUGE_PAGES: &str = "echo 64 > /proc/sys/vm/nr_hugepages";
 
 /// All of them, each boot in one guest whose adapter is looped back.
@@ -166,7 +201,8 @@ pub fn cases(kernel: &str) -> Vec<Case> {
 /// Those of one boot whose names have one of these words, which `|` separates.
 pub fn some(kernel: &str, words: &'static str) -> Vec<Case> {
     let link_layer = LinkLayer::InfiniBand;
-    let boots = [Boot { link_layer, topology: "loopback", only: words, before: "true", options: "" }];
+    let boots =
+        [Boot { link_layer, topology: "loopback", only: words, before: "true", options: "", packages: &[] }];
     boot(&boots, kernel, words)
 }
 
@@ -216,17 +252,21 @@ fn boot(boots: &[Boot], kernel: &str, words: &str) -> Vec<Case> {
 
 impl Boot {
     fn run(&self, kernel: &str) -> anyhow::Result<Report> {
-        let Self { link_layer: _, topology, only, before, options } = self;
+        let Self { link_layer: _, topology, only, before, options, packages } = self;
         let job = format!(
             "{before}; python3 rdma_core_tests.py --only '{only}' {options}; modprobe -r mlx5_ib mlx5_core"
         );
         let _turn = turn();
-        Run::new(guests::topology(topology))
+        let run = Run::new(guests::topology(topology));
+        packages
+            .iter()
+            .fold(run, |run, package| run.package(*package))
             .kernel(kernel)
             .timeout(ALL)
             .copy(guests::copy("guest/rdma_core_tests.py"))
             .copy(guests::copy("guest/post.sh"))
             .copy(guests::copy("guest/cases.sh"))
+            .copy(guests::copy("guest/crypto.json"))
             .host("a", job)
             .watch(|_, line| {
                 if let Ok(Line { test, result, .. }) = serde_json::from_str(line) {
