@@ -373,14 +373,33 @@ impl Sending<'_> {
         }
     }
 
+    /// Whether a packet that comes to the port at `now` only makes the queue longer: the port will look at what waits when the link is
+    /// free, and can't do anything before.
+    #[inline]
+    fn is_behind(&self, now: Ps, flow: &Outflow) -> bool {
+        let looks = |until: Ps| self.out.timer.is_some_and(|timer| timer > now && timer <= until);
+        self.out.outlet.lifted_until(&flow.lifted, now).is_some_and(looks)
+    }
+
+    /// The same, and nothing else comes of it.
+    #[inline]
+    pub(crate) fn only_joins(&self, now: Ps, flow: &Outflow) -> bool {
+        self.is_behind(now, flow) && (flow.waits.is_none() || !self.has_room(flow))
+    }
+
+    /// A packet joins those that wait at the port.
+    #[inline]
+    pub(crate) fn join(&mut self, now: Ps, flow: &mut Outflow) {
+        self.own.counters.xmit(flow.len);
+        count_unicast(self.own, (flow.len, flow.lane), Way::Out);
+        self.out.outlet.push_lifted(&mut flow.lifted, now);
+    }
+
     /// A packet comes to the port.
     #[inline]
     pub(crate) fn depart(&mut self, now: Ps, flow: &mut Outflow, flown: &mut impl FnMut(Flown)) -> Rest {
-        self.own.counters.xmit(flow.len);
-        count_unicast(self.own, (flow.len, flow.lane), Way::Out);
-        let timer = self.out.timer;
-        let looks = |until: Ps| timer.is_some_and(|timer| timer > now && timer <= until);
-        let behind = self.out.outlet.push_lifted(&mut flow.lifted, now).is_some_and(looks);
+        let behind = self.is_behind(now, flow);
+        self.join(now, flow);
         match behind || self.pump(now, flow, flown) {
             true => self.turns(now, flow, flown),
             false => Rest::Pump,

@@ -121,9 +121,8 @@ of_all! {
     fn forget_reserved(&mut self);
     /// Symbol times of the link for which packets were ready and had no credits since the last call.
     fn take_waits(&mut self) -> u64;
-    /// One more comes, at `now`, to those that were taken out. Returns until when the link is busy, if it only makes the queue
-    /// longer.
-    fn push_lifted(&mut self, lifted: &mut Lifted, now: Ps) -> Option<Ps>;
+    /// One more comes, at `now`, to those that were taken out.
+    fn push_lifted(&mut self, lifted: &mut Lifted, now: Ps);
     /// The first of those leaves at `now`, if it can.
     fn next_lifted(&mut self, lifted: &mut Lifted, now: Ps) -> Leaving;
     /// The same as [`Outlet::credit`] while what waits is taken out.
@@ -230,6 +229,15 @@ impl Outlet {
         match self {
             Self::Ib(room) => room.egress.is_behind(now, lane),
             Self::Eth(room) => room.egress.is_behind(now, lane),
+        }
+    }
+
+    /// The same as [`Outlet::is_behind`] while what waits is taken out.
+    #[inline]
+    pub(crate) fn lifted_until(&self, lifted: &Lifted, now: Ps) -> Option<Ps> {
+        match self {
+            Self::Ib(room) => room.egress.lifted_until(lifted, now),
+            Self::Eth(room) => room.egress.lifted_until(lifted, now),
         }
     }
 

@@ -9,7 +9,8 @@ use hca_firmware::FunctionId;
 use hca_spec::ids::Psn;
 
 use super::pace::Pace;
-use super::train::{Stage, Train};
+use super::stages::{Stage, earlier};
+use super::train::Train;
 use super::{Class, Event, World};
 use crate::adapter::core::HcaEvent;
 use crate::adapter::outflow::{Flown, Outflow, Rest};
@@ -364,24 +365,37 @@ impl World {
         let limit = |heap: &EventHeap<Event>| heap.next_key().map_or(others, |next| next.min(others));
         let mut before = limit(heap);
         loop {
-            let (mut key, mut stage) = train.next_but_receptions();
+            let (mut key, mut stage) = train.next_that_moves();
             let bound = key.min(before);
-            // Nothing comes of a reception that is put off: those before the next other event follow each other.
-            while *train.first_mut(Stage::Receive) < bound {
-                let reception = *train.first_mut(Stage::Receive);
-                if *put_off == may_put_off {
-                    (key, stage) = (reception, Stage::Receive);
+            // Departures that only make a queue longer, and receptions that are put off: nothing comes of them.
+            loop {
+                let departure = (*train.first_mut(Stage::Depart), Stage::Depart);
+                let (first, quiet) = earlier(departure, (*train.first_mut(Stage::Receive), Stage::Receive));
+                if first >= bound {
                     break;
                 }
-                if reception.at() > *until && !goes_on_to(reception.at(), now, until, pace, effects) {
+                let is_quiet = match quiet {
+                    Stage::Depart => sender.only_joins(first.at().max(*now), out),
+                    _ => *put_off < may_put_off,
+                };
+                if !is_quiet {
+                    (key, stage) = (first, quiet);
+                    break;
+                }
+                if first.at() > *until && !goes_on_to(first.at(), now, until, pace, effects) {
                     return Ok(Ended::Enough);
                 }
-                heap.pass(reception.at());
-                *now = (*now).max(reception.at());
+                heap.pass(first.at());
+                *now = (*now).max(first.at());
                 *events += 1;
-                take(receives, train.first_mut(Stage::Receive));
-                *next = next.next();
-                *put_off += 1;
+                if quiet == Stage::Depart {
+                    take(departs, train.first_mut(quiet));
+                    sender.join(*now, out);
+                } else {
+                    take(receives, train.first_mut(quiet));
+                    *next = next.next();
+                    *put_off += 1;
+                }
                 match pace.may_unseen() {
                     Some(true) => {}
                     Some(false) => return Ok(Ended::Stopped),

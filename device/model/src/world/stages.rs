@@ -6,15 +6,36 @@ use hca_firmware::port::Port;
 use hca_spec::mad::port_state;
 
 use super::track::Way;
-use super::train::{Stage, Train};
+use super::train::Train;
 use super::{Class, Event, World};
-use crate::adapter::{Executor, Hca};
 use crate::adapter::core::{Arrived, HcaEvent};
 use crate::adapter::outflow::Rest;
 use crate::adapter::running::{Moved, Runner};
+use crate::adapter::{Executor, Hca};
 use crate::ground::node::{HcaId, PortRef};
 use crate::ground::time::{Key, Source};
 use crate::link_layer::{Packet, Sent, blocks};
+
+/// What is next for a packet, or for its sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// The sender's turn to send.
+    Turn,
+    /// The port's turn to look at what waits.
+    Port,
+    /// A packet is made.
+    Depart,
+    /// It is at the far end of the link.
+    Arrive,
+    /// It has passed the receiver's pipeline.
+    Receive,
+}
+
+/// The earlier of two events.
+#[inline(always)]
+pub(super) fn earlier(one: (Key, Stage), other: (Key, Stage)) -> (Key, Stage) {
+    if other.0 < one.0 { other } else { one }
+}
 
 impl World {
     /// Of the function that sends trains and receives them.

@@ -23,6 +23,7 @@ use hca_spec::wire::Operation;
 
 use super::flow::{Ended, Flow};
 use super::pace::Pace;
+use super::stages::{Stage, earlier};
 use super::track::Way;
 use super::{Class, Event, World};
 use crate::adapter::core::{Arrived, Departing, HcaEvent};
@@ -42,30 +43,10 @@ const SPARE: usize = 64;
 /// The most trains in a world: each event has to be held against all of them.
 const MOST: usize = 4;
 
-/// What is next for a packet, or for its sender.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
-    /// The sender's turn to send.
-    Turn,
-    /// The port's turn to look at what waits.
-    Port,
-    /// A packet is made.
-    Depart,
-    /// It is at the far end of the link.
-    Arrive,
-    /// It has passed the receiver's pipeline.
-    Receive,
-}
-
+/// Stages that there are.
 const STAGES: usize = 5;
 /// Stages that packets have.
 const PACKETS: usize = 3;
-
-/// The earlier of two events.
-#[inline(always)]
-fn earlier(one: (Key, Stage), other: (Key, Stage)) -> (Key, Stage) {
-    if other.0 < one.0 { other } else { one }
-}
 
 /// A train of packets.
 pub(super) struct Train {
@@ -108,16 +89,15 @@ impl Train {
     /// Its next event.
     #[inline]
     pub(super) fn next(&self) -> (Key, Stage) {
-        let [.., receive] = self.first;
-        earlier(self.next_but_receptions(), (receive, Stage::Receive))
+        let [_, _, depart, _, receive] = self.first;
+        earlier(self.next_that_moves(), earlier((depart, Stage::Depart), (receive, Stage::Receive)))
     }
 
-    /// Its next event, receptions left aside.
+    /// The next one that is neither a departure nor a reception.
     #[inline]
-    pub(super) fn next_but_receptions(&self) -> (Key, Stage) {
-        let [turn, port, depart, arrive, _] = self.first;
-        let turns = earlier((turn, Stage::Turn), (port, Stage::Port));
-        earlier(turns, earlier((depart, Stage::Depart), (arrive, Stage::Arrive)))
+    pub(super) fn next_that_moves(&self) -> (Key, Stage) {
+        let [turn, port, _, arrive, _] = self.first;
+        earlier(earlier((turn, Stage::Turn), (port, Stage::Port)), (arrive, Stage::Arrive))
     }
 
     /// When that is due.

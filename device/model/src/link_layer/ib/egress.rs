@@ -598,10 +598,15 @@ impl Egress<()> {
         }
     }
 
-    /// One more comes, at `now`. Returns until when the link is busy, if it only makes the queue longer.
+    /// Until when the link is busy, if a packet that comes at `now` only makes the queue longer.
     #[inline]
-    pub(crate) fn push_lifted(&mut self, lifted: &mut Lifted, now: Ps) -> Option<Ps> {
-        let behind = self.busy_until > now && !lifted.ready.is_empty();
+    pub(crate) fn lifted_until(&self, lifted: &Lifted, now: Ps) -> Option<Ps> {
+        (self.busy_until > now && !lifted.ready.is_empty()).then_some(self.busy_until)
+    }
+
+    /// One more comes, at `now`.
+    #[inline]
+    pub(crate) fn push_lifted(&mut self, lifted: &mut Lifted, now: Ps) {
         if lifted.ready.is_empty() {
             lifted.first_since = now;
         }
@@ -610,7 +615,6 @@ impl Egress<()> {
             lane.bytes += lifted.len;
             lane.coming = lane.coming.saturating_sub(lifted.len);
         }
-        behind.then_some(self.busy_until)
     }
 
     /// The first leaves at `now`, if it can.
