@@ -1,7 +1,7 @@
 //! Keys that data is encrypted with (DEK), and what imports them: in plain, or wrapped by a key of keys (KEK).
 //!
 //! An adapter leaves the factory for one of both ([`Config::wrapped_keys`](crate::Config)). One with wrapped keys is told a credential and a
-//! key of keys first ([`Officer`]), which outlast its starts; programs log in with the credential, wrapped by that key, and import
+//! key of keys first (`Officer`), which outlast its starts; programs log in with the credential, wrapped by that key, and import
 //! keys in the same manner. The ciphers are those of the RustCrypto project.
 //!
 //! Source: IEEE 1619 (AES-XTS), RFC 3394 (wrapping); `mlx5dv_dek_create(3)`, `mlx5dv_crypto_login_create(3)`.
