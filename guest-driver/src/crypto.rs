@@ -11,8 +11,7 @@ use crate::error::Error;
 use crate::hca::Hca;
 use crate::umr::{KeyChange, KeyKind, Parts};
 use hca_spec::caps::{TYPE_CRYPTO, object_type};
-use hca_spec::cmd::{AccessRegIn, CAP_CURRENT, GeneralObjectIn, ObjectIn, ObjectOut, QueryHcaCapOut, reg};
-use hca_spec::command::{Opcode, OutHeader};
+use hca_spec::cmd::reg;
 use hca_spec::crypto::{Crypto, CryptoBsf, CryptoLogin, CryptoOperational, Dek, PURPOSE_AES_XTS, key_size};
 use hca_spec::ids::{Mkey, Pd};
 use hca_spec::mkc::Mkc;
@@ -43,40 +42,30 @@ impl KeyChange {
 impl<B: Bus> Hca<B> {
     /// What the adapter says of encryption.
     pub fn crypto_capabilities(&mut self) -> Result<Crypto, Error> {
-        let op_mod = TYPE_CRYPTO << 1 | CAP_CURRENT;
-        let input = ObjectIn::new().bytes().to_vec();
-        let out = self.execute(Opcode::QueryHcaCap, op_mod, input, QueryHcaCapOut::SIZE)?;
-        Ok(*QueryHcaCapOut::from_prefix_or_zero(&out).crypto())
+        Ok(Crypto::from_prefix_or_zero(&self.query_caps(TYPE_CRYPTO, true)?))
     }
 
     /// Gives an adapter with wrapped keys its credential, 40 bytes, and its key of keys, 16 or 32 bytes: once.
     pub fn make_crypto_operational(&mut self, credential: &[u8; 40], kek: &[u8]) -> Result<(), Error> {
-        const WRITE: u32 = 0;
         let mut register = CryptoOperational::new();
         let long = kek.len() == CryptoOperational::KEK.len();
         register.set(CryptoOperational::KEK_SIZE, if long { key_size::AES_256 } else { key_size::AES_128 });
         let mut data = register.bytes().to_vec();
         put(&mut data, CryptoOperational::CREDENTIAL, credential);
         put(&mut data, CryptoOperational::KEK, kek);
-        let mut input = AccessRegIn::new();
-        input.set(AccessRegIn::REGISTER_ID, reg::CRYPTO_OPERATIONAL);
-        let input = [input.bytes(), &data[..]].concat();
-        let len = input.len();
-        self.execute(Opcode::AccessReg, WRITE, input, len).map(drop)
+        self.write_register(reg::CRYPTO_OPERATIONAL, &data)
     }
 
     /// Logs in with a wrapped credential, 48 bytes. Returns the login's number.
     pub fn crypto_login(&mut self, credential: &[u8]) -> Result<u32, Error> {
         let mut input = CryptoLogin::new().bytes().to_vec();
         put(&mut input, CryptoLogin::CREDENTIAL, credential);
-        let out =
-            self.execute(Opcode::CreateGeneralObject, object_type::CRYPTO_LOGIN, input, ObjectOut::SIZE)?;
-        Ok(hca_spec::be32(&out, 8))
+        self.create_general_object(object_type::CRYPTO_LOGIN, input)
     }
 
     /// Logs out.
     pub fn crypto_logout(&mut self, login: u32) -> Result<(), Error> {
-        self.destroy_crypto_object(object_type::CRYPTO_LOGIN, login)
+        self.destroy_general_object(object_type::CRYPTO_LOGIN, login)
     }
 
     /// Gives the adapter a key that data is encrypted with. Returns its number.
@@ -87,24 +76,17 @@ impl<B: Bus> Hca<B> {
         input.set(Dek::PD, key.pd.0);
         let mut input = input.bytes().to_vec();
         put(&mut input, Dek::KEY, key.bytes);
-        let out = self.execute(Opcode::CreateGeneralObject, object_type::DEK, input, ObjectOut::SIZE)?;
-        Ok(hca_spec::be32(&out, 8))
+        self.create_general_object(object_type::DEK, input)
     }
 
     /// Destroys it.
     pub fn destroy_data_key(&mut self, number: u32) -> Result<(), Error> {
-        self.destroy_crypto_object(object_type::DEK, number)
+        self.destroy_general_object(object_type::DEK, number)
     }
 
     /// Makes a free key of pieces with room for that many, for a signature part and for an encryption part.
     pub fn alloc_encrypting_key(&mut self, pd: Pd, room: u32) -> Result<Mkey, Error> {
         self.alloc_key_with(pd, KeyKind::Pieces, room, false, Parts::Both)
-    }
-
-    fn destroy_crypto_object(&mut self, kind: u32, number: u32) -> Result<(), Error> {
-        let mut head = GeneralObjectIn::new();
-        head.set(GeneralObjectIn::OBJ_ID, number);
-        self.execute(Opcode::DestroyGeneralObject, kind, head.bytes().to_vec(), OutHeader::SIZE).map(drop)
     }
 }
 

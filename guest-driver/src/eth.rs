@@ -16,7 +16,7 @@
 use crate::bus::Bus;
 use crate::error::Error;
 use crate::hca::Hca;
-use hca_spec::cmd::{AccessRegIn, ObjectIn, reg};
+use hca_spec::cmd::{ObjectIn, reg};
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::cqe::Cqe;
 use hca_spec::ids::Gid;
@@ -220,10 +220,7 @@ impl<B: Bus> Hca<B> {
     pub fn set_port_mtu(&mut self, port: u8, bytes: u16) -> Result<(), Error> {
         let mut register = Pmtu::new();
         register.set(Pmtu::LOCAL_PORT, port.into()).set(Pmtu::ADMIN_MTU, bytes.into());
-        let mut input = AccessRegIn::new();
-        input.set(AccessRegIn::REGISTER_ID, reg::PMTU);
-        let input = [input.bytes(), &register.bytes()[..]].concat();
-        self.execute(Opcode::AccessReg, 0, input, OutHeader::SIZE + Pmtu::SIZE).map(drop)
+        self.write_register(reg::PMTU, register.bytes())
     }
 
     /// Whether the port is up (PRM "QUERY_VPORT_STATE").

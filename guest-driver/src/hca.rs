@@ -476,14 +476,20 @@ impl<B: Bus> Hca<B> {
 
     /// Tells the adapter that the host is little-endian (register HOST_ENDIANNESS).
     fn set_host_endianness(&mut self) -> Result<(), Error> {
-        let mut input = AccessRegIn::new();
-        input.set(AccessRegIn::REGISTER_ID, reg::HOST_ENDIANNESS);
-        let mut input = input.bytes().to_vec();
-        input.resize(AccessRegIn::SIZE + HOST_ENDIANNESS_DATA, 0);
+        let mut data = [0; HOST_ENDIANNESS_DATA];
         if cfg!(target_endian = "big") {
-            input[AccessRegIn::SIZE] = 0x80;
+            data[0] = 0x80;
         }
-        self.execute(Opcode::AccessReg, 0, input, OutHeader::SIZE + HOST_ENDIANNESS_DATA).map(drop)
+        self.write_register(reg::HOST_ENDIANNESS, &data)
+    }
+
+    /// Writes a register (PRM "ACCESS_REG").
+    pub(crate) fn write_register(&mut self, register: u32, data: &[u8]) -> Result<(), Error> {
+        const WRITE: u32 = 0;
+        let mut input = AccessRegIn::new();
+        input.set(AccessRegIn::REGISTER_ID, register);
+        let input = [input.bytes(), data].concat();
+        self.execute(Opcode::AccessReg, WRITE, input, OutHeader::SIZE + data.len()).map(drop)
     }
 
     /// Queries capabilities: those in force, or the most that can be had. They follow the 16-byte header.

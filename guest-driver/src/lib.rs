@@ -59,6 +59,7 @@ pub mod device_memory;
 pub mod error;
 pub mod eth;
 pub mod events;
+mod general_object;
 pub mod hca;
 pub mod mad;
 pub mod mr;

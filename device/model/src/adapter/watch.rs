@@ -132,12 +132,11 @@ impl Watch {
 
     /// Keeps that something was asked for at a time, waited, and took its time.
     fn keep(&mut self, units: &mut Units, (at, wait, took): (Ps, Ps, Ps), event: Event) {
-        let Self { hca, records, audience, .. } = self;
-        if audience.meets(Audience::TRACE) {
+        if self.records_all() {
             // Only then do the units write notes.
-            take_notes(records, *hca, units);
+            take_notes(&mut self.records, self.hca, units);
         }
-        records.push(Record { at, wait, took, hca: *hca, event });
+        self.records.push(Record { at, wait, took, hca: self.hca, event });
     }
 
     /// The same as [`Core::note_job`], which counts it, too.

@@ -184,30 +184,49 @@ pub(super) struct Intake {
     times: u32,
 }
 
+/// What became of a packet that came into the memory of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// There is no room for it.
+    Not,
+    /// It is in, and the peer may have to be asked to wait.
+    Asking,
+    /// It is in, and nothing comes of it.
+    Quietly,
+}
+
 impl Intake {
     #[inline]
     fn memory(&self) -> Memory<'_> {
         Memory { layout: &self.layout, times: self.times }
     }
 
-    /// A packet of that lane comes, which takes so many blocks. False: there is no room for it, or the peer is to be asked for
-    /// something: then it is not taken in.
+    /// A packet of that lane comes, which takes so many blocks.
+    #[inline]
+    fn take(&self, now: Ps, near: &mut End, lane: u8, blocks: u8) -> Taken {
+        near.release_due(now);
+        let memory = self.memory();
+        if !memory.has_room(near, lane, blocks.into()) || !near.hold(lane, blocks.into(), u32::MAX) {
+            return Taken::Not;
+        }
+        // Where nobody waits and no buffer is full there is nothing to ask for.
+        match near.asked.concerns_somebody() || memory.filled(near).0 != 0 {
+            true => Taken::Asking,
+            false => Taken::Quietly,
+        }
+    }
+
+    /// The same, if the peer is not to be asked for anything then. False: it is not taken in.
     #[inline]
     pub(super) fn take_quietly(&self, now: Ps, near: &mut End, lane: u8, blocks: u8) -> bool {
-        near.release_due(now);
-        // Where nobody waits and no buffer is full there is nothing to ask for.
-        let memory = self.memory();
-        let fits = !near.asked.concerns_somebody()
-            && memory.has_room(near, lane, blocks.into())
-            && near.hold(lane, blocks.into(), u32::MAX);
-        if !fits {
+        if near.asked.concerns_somebody() {
             return false;
         }
-        let quiet = memory.filled(near).0 == 0;
-        if !quiet {
+        let taken = self.take(now, near, lane, blocks);
+        if taken == Taken::Asking {
             near.release(lane, blocks);
         }
-        quiet
+        taken == Taken::Quietly
     }
 }
 
@@ -218,15 +237,11 @@ impl World {
         let Some(intake) = self.intake(number, port) else { return true };
         let now = self.now;
         let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return true };
-        if intake.take_quietly(now, near, lane, blocks) {
-            return true;
-        }
-        let fits =
-            intake.memory().has_room(near, lane, blocks.into()) && near.hold(lane, blocks.into(), u32::MAX);
-        if fits {
+        let taken = intake.take(now, near, lane, blocks);
+        if taken == Taken::Asking {
             self.flow_control(number, end, false);
         }
-        fits
+        taken != Taken::Not
     }
 
     /// What a port of an adapter takes in by that link. `None`: there are credits, or the port counts for itself.

@@ -6,16 +6,15 @@ use super::*;
 
 const KEY: Mkey = Mkey(0x100);
 
-struct Memory(Vec<u8>);
-
-impl Bytes for Memory {
+/// Memory of tests, of signatures too.
+impl Bytes for Vec<u8> {
     fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
-        buf.copy_from_slice(&self.0[offset as usize..][..buf.len()]);
+        buf.copy_from_slice(&self[offset as usize..][..buf.len()]);
         Ok(())
     }
 
     fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        self.0[offset as usize..][..data.len()].copy_from_slice(data);
+        self[offset as usize..][..data.len()].copy_from_slice(data);
         Ok(())
     }
 }
@@ -68,7 +67,7 @@ proptest! {
         let state = state(order::WIRE_SIGNATURE, selector, tweak);
         let encrypted = Encrypted { key: KEY, plan: Plan::new(&state.bsf).unwrap(), cipher: &key, state: &state };
         // To the wire, every piece by itself.
-        let mut memory = Memory(plain.clone());
+        let mut memory = plain.clone();
         let (mut at, mut sent) = (0, Vec::new());
         for n in cuts.iter().cycle() {
             let n = (*n).min(plain.len() - at);
@@ -82,7 +81,7 @@ proptest! {
         }
         prop_assert!(sent == sealed);
         // From the wire, each piece twice: planned, and carried out.
-        let mut memory = Memory(vec![0; plain.len()]);
+        let mut memory = vec![0; plain.len()];
         let mut at = 0;
         for n in cuts.iter().cycle() {
             let piece = &sealed[at..(at + n).min(sealed.len())];
@@ -96,7 +95,7 @@ proptest! {
                 break;
             }
         }
-        prop_assert!(memory.0 == plain);
+        prop_assert!(memory == plain);
     }
 
     /// What has come is seen at once, though it waits for the rest of its block.
@@ -107,7 +106,7 @@ proptest! {
         let key = dek();
         let state = state(order::MEMORY_SIGNATURE, selector, 9);
         let encrypted = Encrypted { key: KEY, plan: Plan::new(&state.bsf).unwrap(), cipher: &key, state: &state };
-        let mut memory = Memory(vec![0; unit]);
+        let mut memory = vec![0; unit];
         let plain = pattern(unit);
         let mut through = encrypted.inwards(&mut memory, 0);
         through.write(0, &plain[..cut]).unwrap();
@@ -116,7 +115,7 @@ proptest! {
         prop_assert!(seen == plain[from..cut]);
         through.write(cut as u64, &plain[cut..]).unwrap();
         through.close();
-        prop_assert!(memory.0 == reference(&key, &plain, unit, 9), "memory is encrypted");
+        prop_assert!(memory == reference(&key, &plain, unit, 9), "memory is encrypted");
     }
 }
 
@@ -140,7 +139,7 @@ fn tweaks_go_on() {
     let state = state(order::WIRE_SIGNATURE, 1, u128::MAX);
     let encrypted = Encrypted { key: KEY, plan: Plan::new(&state.bsf).unwrap(), cipher: &key, state: &state };
     let mut sent = vec![0; 1024];
-    encrypted.outwards(&mut Memory(plain.clone())).read(0, &mut sent).unwrap();
+    encrypted.outwards(&mut plain.clone()).read(0, &mut sent).unwrap();
     let (mut first, mut second) = (plain[..512].to_vec(), plain[512..].to_vec());
     key.encrypt(&mut first, u128::MAX);
     key.encrypt(&mut second, 0);
@@ -171,7 +170,7 @@ fn blocks_have_a_begin() {
     let key = dek();
     let state = state(order::WIRE_SIGNATURE, 1, 0);
     let encrypted = Encrypted { key: KEY, plan: Plan::new(&state.bsf).unwrap(), cipher: &key, state: &state };
-    let mut memory = Memory(vec![0; 1024]);
+    let mut memory = vec![0; 1024];
     let mut write = |at: u64, len: usize| {
         let mut through = encrypted.inwards(&mut memory, at);
         let written = through.write(at, &vec![1; len]);

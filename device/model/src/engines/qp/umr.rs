@@ -278,7 +278,7 @@ impl Parts {
     /// Whether the key has room for them, and encrypts if they say so.
     fn check(&self, ctx: &Mkc, encrypts: bool) -> Result<(), Refused> {
         if ctx.get(Mkc::BSF_OCTWORD_SIZE) < self.units {
-            return Err(Refused::request("the key has no room for a signature part (bsf_octword_size)"));
+            return Err(Refused::request("the key has no room for its parts (BSF): bsf_octword_size"));
         }
         if self.encryption.is_some() && !encrypts {
             return Err(Refused::key("the key was not created to encrypt (crypto_en)"));
@@ -289,14 +289,16 @@ impl Parts {
 
 /// The parts behind the inline translations, which take `at` bytes: a signature part, an encryption part, or both in this order.
 fn parts(umr: &Umr, at: usize) -> Result<Option<Parts>, Refused> {
-    const SHORT: &str = "the WQE ends before its signature part (BSF)";
+    const SHORT: &str = "the WQE ends before its signature or encryption part (BSF)";
     let units = umr.ctrl.get(UmrCtrl::BSF_OCTOWORDS);
     if units == 0 || umr.ctrl.get(UmrCtrl::TRANSLATION_OFFSET_EN) == 1 {
         return Ok(None);
     }
     let both = units == 2 * BSF_OCTWORDS;
     if !(both || units == BSF_OCTWORDS) || umr.ctrl.get(UmrCtrl::INLINE) == 0 {
-        return Err(Refused::request("a signature part (BSF) must be inline and 64 bytes long"));
+        return Err(Refused::request(
+            "signature and encryption parts (BSF) must be inline, and 64 bytes long each",
+        ));
     }
     let bytes = umr.inline.get(at..).unwrap_or_default();
     let (first, rest) = Bsf::read_from_prefix(bytes).map_err(|_| Refused::request(SHORT))?;

@@ -9,21 +9,7 @@ thread_local! {
     static FOUND: std::cell::RefCell<Vec<SignatureError>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-struct Buffer(Vec<u8>);
-
-impl Bytes for Buffer {
-    fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
-        buf.copy_from_slice(&self.0[offset as usize..][..buf.len()]);
-        Ok(())
-    }
-
-    fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        self.0[offset as usize..][..data.len()].copy_from_slice(data);
-        Ok(())
-    }
-}
-
-impl Backing for Buffer {
+impl Backing for Vec<u8> {
     fn found(&mut self, error: SignatureError) {
         FOUND.with_borrow_mut(|found| found.push(error));
     }
@@ -103,12 +89,12 @@ fn both_ways() {
                 let mut stream = vec![0; wire_len];
                 let errors = with(plain(wire), |s| {
                     for (i, piece) in stream.chunks_mut(1000).enumerate() {
-                        s.gather(&mut Buffer(data.clone()), i as u64 * 1000, piece).unwrap();
+                        s.gather(&mut data.clone(), i as u64 * 1000, piece).unwrap();
                     }
                 });
                 assert_eq!(errors, []);
                 // Into memory with signatures, in pieces of another size, and out again.
-                let mut memory_buffer = Buffer(vec![0; 2 * data.len()]);
+                let mut memory_buffer = vec![0; 2 * data.len()];
                 let mut again = vec![0; wire_len];
                 let errors = with(bsf((memory, m), (wire, w)), |s| {
                     for (i, piece) in stream.chunks(259).enumerate() {
@@ -130,20 +116,20 @@ fn wrong_bytes_are_found() {
         let mut stream = vec![0; 2 * 512 + 2 * if *kind == Kind::Crc32 { 4 } else { 8 }];
         let stride = stream.len() / 2;
         with(bsf((Kind::None, 0), (*kind, 1)), |s| {
-            s.gather(&mut Buffer(pattern(1024)), 0, &mut stream).unwrap();
+            s.gather(&mut pattern(1024), 0, &mut stream).unwrap();
         });
         for at in (0..stream.len()).step_by(37).chain([512, stride - 1, stream.len() - 1]) {
             let mut bad = stream.clone();
             bad[at] ^= 0x10;
             let errors = with(bsf((Kind::None, 0), (*kind, 1)), |s| {
-                s.scatter(&mut Buffer(vec![0; 1024]), 0, &bad).unwrap();
+                s.scatter(&mut vec![0; 1024], 0, &bad).unwrap();
             });
             assert_eq!(errors.len(), 1, "{kind:?}, byte {at}");
             assert_eq!((errors[0].side, errors[0].offset), (sig_err::WIRE, (at / stride * stride) as u64));
         }
         // The same stream as memory that is read: the seed is another one there.
         let errors = with(bsf((*kind, 1), (Kind::None, 0)), |s| {
-            s.gather(&mut Buffer(stream.clone()), 0, &mut [0; 1024]).unwrap();
+            s.gather(&mut stream.clone(), 0, &mut [0; 1024]).unwrap();
         });
         let differs = *kind != Kind::Sum;
         assert_eq!(errors.len(), if differs { 2 } else { 0 }, "{kind:?}");
@@ -157,23 +143,23 @@ fn copied_bytes() {
     let mut same = bsf((Kind::Crc, 1), (Kind::Crc, 0));
     // The tags are copied, the guard is made anew; nothing is checked.
     same.set(Bsf::SAME_STRUCTURE, 1).set(Bsf::WIRE, 0x3f).set(Bsf::CHECK_MASK, 0);
-    let mut memory = Buffer(pattern(520));
+    let mut memory = pattern(520);
     let mut stream = [0; 520];
     let errors = with(same, |s| s.gather(&mut memory, 0, &mut stream).unwrap());
     assert_eq!(errors, []);
-    assert_eq!(stream[514..], memory.0[514..], "the tags");
-    assert_ne!(stream[512..514], memory.0[512..514], "the guard");
-    let mut back = Buffer(vec![0; 520]);
+    assert_eq!(stream[514..], memory[514..], "the tags");
+    assert_ne!(stream[512..514], memory[512..514], "the guard");
+    let mut back = vec![0; 520];
     with(same, |s| s.scatter(&mut back, 0, &stream).unwrap());
-    assert_eq!(back.0[..512], memory.0[..512]);
-    assert_eq!(back.0[514..], memory.0[514..]);
+    assert_eq!(back[..512], memory[..512]);
+    assert_eq!(back[514..], memory[514..]);
 }
 
 /// Half a block has no signature yet, and what is beyond the stream's end is not looked at.
 #[test]
 fn incomplete_blocks() {
     let errors = with(bsf((Kind::Crc32, 1), (Kind::None, 0)), |s| {
-        s.gather(&mut Buffer(vec![5; 511]), 0, &mut [0; 511]).unwrap();
+        s.gather(&mut vec![5; 511], 0, &mut [0; 511]).unwrap();
         assert_eq!(s.memory_len(511), 511);
         assert_eq!(s.memory_len(512), 516);
     });
