@@ -149,6 +149,8 @@ pub enum SrqKind {
     Xrc,
     /// CREATE_RMP.
     Rmp,
+    /// CREATE_XRQ: one with tag matching.
+    Xrq,
 }
 
 /// Which WQE of a shared receive queue is next, and where its scatter entries begin.
@@ -187,6 +189,23 @@ pub struct Srq {
     pub log_size: u32,
     /// Queue pairs that receive from here.
     pub users: u32,
+    /// Of one with tag matching: its list, as it was when the hardware last wrote it here.
+    pub matching: Matching,
+}
+
+/// What commands know of the list of a queue with tag matching.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Matching {
+    /// log2 of its entries.
+    pub log_size: u32,
+    /// The adapter fetches data that messages announce.
+    pub rendezvous: bool,
+    /// The entry that the next one is put into.
+    pub next: u16,
+    /// Unexpected messages that software has told it has seen.
+    pub seen: u16,
+    /// Unexpected messages that came.
+    pub came: u16,
 }
 
 /// A DC target.
@@ -563,7 +582,7 @@ impl Icm {
             Kind::Eq => self.eqs.len(),
             Kind::Cq => self.cqs.len(),
             Kind::Qp | Kind::Sq => self.qps.len(),
-            Kind::Srq | Kind::XrcSrq | Kind::Rmp => self.srqs.len(),
+            Kind::Srq | Kind::XrcSrq | Kind::Rmp | Kind::Xrq => self.srqs.len(),
             Kind::Dct => self.dcts.len(),
             Kind::Rq => self.rqs.len(),
             Kind::Rqt => self.rqts.len(),
@@ -608,6 +627,7 @@ impl Icm {
             Kind::Srq => srqs(SrqKind::Basic),
             Kind::XrcSrq => srqs(SrqKind::Xrc),
             Kind::Rmp => srqs(SrqKind::Rmp),
+            Kind::Xrq => srqs(SrqKind::Xrq),
             Kind::Dct => all(&self.dcts),
             Kind::Rq => all(&self.rqs),
             Kind::Rqt => all(&self.rqts),

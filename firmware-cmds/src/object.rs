@@ -14,6 +14,8 @@ pub enum Kind {
     XrcSrq,
     /// A receive memory pool.
     Rmp,
+    /// A shared receive queue with tag matching.
+    Xrq,
     Dct,
     /// A receive queue on its own (CREATE_RQ).
     Rq,
@@ -46,7 +48,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 27] = [
+    pub const ALL: [Kind; 28] = [
         Self::Eq,
         Self::Cq,
         Self::Qp,
@@ -54,6 +56,7 @@ impl Kind {
         Self::Srq,
         Self::XrcSrq,
         Self::Rmp,
+        Self::Xrq,
         Self::Dct,
         Self::Rq,
         Self::Rqt,
@@ -95,6 +98,7 @@ impl Kind {
             Self::Srq => ("SRQ", "srqn"),
             Self::XrcSrq => ("XRC SRQ", "xrc_srqn"),
             Self::Rmp => ("RMP", "rmpn"),
+            Self::Xrq => ("XRQ", "xrqn"),
             Self::Dct => ("DCT", "dctn"),
             Self::Rq => ("RQ", "rqn"),
             Self::Rqt => ("RQT", "rqtn"),
@@ -122,7 +126,7 @@ impl Kind {
     pub const fn numbered_as(self) -> Self {
         match self {
             Self::Sq => Self::Qp,
-            Self::XrcSrq | Self::Rmp => Self::Srq,
+            Self::XrcSrq | Self::Rmp | Self::Xrq => Self::Srq,
             other => other,
         }
     }
@@ -145,6 +149,8 @@ impl Kind {
             // Context, responder resources, alternate context.
             Self::Qp | Self::Sq => 3072,
             Self::Eq | Self::Cq | Self::Srq | Self::XrcSrq | Self::Rmp | Self::Dct | Self::Rq => 512,
+            // Its list has 2^7 entries at most.
+            Self::Xrq => 16384,
             Self::Tir => 256,
             Self::FlowTable | Self::FlowGroup => 1024,
             Self::Mkey => 192,

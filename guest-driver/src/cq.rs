@@ -10,6 +10,7 @@ use crate::eth::FrameReport;
 use crate::events::{page, with_pages};
 use crate::hca::Hca;
 use crate::sig::SignatureError;
+use crate::tags::TagReport;
 use hca_spec::cmd::{CreateCqIn, ModifyCqIn, ObjectIn, QueryCqOut};
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::cqe::{Cqe, CqeFormat, CqeOpcode, MINI_CQES, MiniCqe, Syndrome};
@@ -384,6 +385,8 @@ pub struct Completion {
     /// What the entry says of a received frame; of other receives it means nothing. `qpn` means nothing for frames, and
     /// `srqn` is the user index of their queue.
     pub frame: FrameReport,
+    /// What a queue with tag matching says.
+    pub tags: Option<TagReport>,
 }
 
 impl Completion {
@@ -421,6 +424,7 @@ impl Completion {
             data: None,
             signature: SignatureError::decode(cqe),
             frame: FrameReport::decode(cqe),
+            tags: TagReport::decode(cqe),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::hca::Hca;
 use crate::odp::PageFault;
 use alloc::vec::Vec;
-use hca_spec::cmd::{CreateEqIn, PAS_OFFSET};
+use hca_spec::cmd::CreateEqIn;
 use hca_spec::command::Opcode;
 use hca_spec::eqe::{Eqe, EventType};
 use hca_spec::ids::{Cqn, Eqn, Qpn, Srqn, UarIndex};
@@ -231,7 +231,7 @@ impl<B: Bus> Hca<B> {
 }
 
 /// A command's fixed part followed by its page list.
-pub(crate) fn with_pages(fixed: &[u8; PAS_OFFSET], pages: impl Iterator<Item = u64>) -> Vec<u8> {
+pub(crate) fn with_pages(fixed: &[u8], pages: impl Iterator<Item = u64>) -> Vec<u8> {
     let mut input = fixed.to_vec();
     input.extend(pages.flat_map(u64::to_be_bytes));
     input

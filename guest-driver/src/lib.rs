@@ -70,6 +70,7 @@ pub mod qp;
 pub mod sched;
 pub mod sig;
 pub mod srq;
+pub mod tags;
 pub mod umr;
 #[cfg(feature = "vfio-user")]
 pub mod vfio_user;
@@ -89,6 +90,7 @@ pub use odp::{FaultPlace, OnDemand, PageFault, Registrar};
 pub use qp::{InitAttr, Path, Qp, QpConfig, RtrAttr, RtsAttr, ScatterToCqe};
 pub use sig::SignatureError;
 pub use srq::{Srq, XrcSrqConfig};
+pub use tags::{TagChange, TagList, TagQueueConfig, TagReport};
 pub use umr::{KeyChange, KeyKind};
 pub use wqe::{Datagram, Payload, SendOp, SendRequest, Sge};
 

@@ -20,7 +20,8 @@ use hca_spec::cmd::{CreateQpIn, ModifyQpExtIn, ModifyQpIn, ObjectIn, QueryQpOut}
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::ids::{Cqn, Gid, Lid, Pd, Psn, Qpn, Srqn, UarIndex, Xrcd};
 use hca_spec::qpc::{
-    AddressPath, QpState, Qpc, QpcExt, RqType, ServiceType, opt, opt_95_32, path_migration, send_dbr_mode,
+    AddressPath, OFFLOAD_RENDEZVOUS, QpState, Qpc, QpcExt, RqType, ServiceType, opt, opt_95_32,
+    path_migration, send_dbr_mode,
 };
 use hca_spec::uar::{RECORDLESS_DOORBELL, SEND_DOORBELL, SEND_DOORBELL_STEP};
 use hca_spec::wqe::{Data, WQEBB};
@@ -71,6 +72,9 @@ pub struct QpConfig {
     pub streams: Option<(u8, u8)>,
     /// Whether the send queue does without its counter in the doorbell record.
     pub recordless: bool,
+    /// Whether the adapter fetches data that messages announce, by itself: of a queue pair without a send queue that receives from a queue
+    /// with tag matching.
+    pub fetches: bool,
 }
 
 /// Small messages in completions (PRM "Scatter to CQE"): what fits is in [`Completion::data`] and not in the buffers of
@@ -115,6 +119,7 @@ impl QpConfig {
             scatter_to_cqe: ScatterToCqe::Off,
             streams: None,
             recordless: false,
+            fetches: false,
             xrcd: None,
         }
     }
@@ -141,6 +146,7 @@ impl QpConfig {
             scatter_to_cqe: ScatterToCqe::Off,
             streams: None,
             recordless: false,
+            fetches: false,
             xrcd: Some(xrcd),
         }
     }
@@ -505,6 +511,9 @@ impl<B: Bus> Hca<B> {
         if let Some((streams, errored)) = config.streams {
             qpc.set(Qpc::LOG_NUM_DCI_STREAM_CHANNELS, streams.into());
             qpc.set(Qpc::LOG_NUM_DCI_ERRORED_STREAMS, errored.into());
+        }
+        if config.fetches {
+            qpc.set(Qpc::OFFLOAD_TYPE, OFFLOAD_RENDEZVOUS);
         }
         if config.recordless {
             qpc.set(Qpc::SEND_DBR_MODE, send_dbr_mode::NO_RECORD);

@@ -8,6 +8,7 @@ use crate::bus::{Bus, Dma, pages_of};
 use crate::cq::{Completion, RECORD_LINE, Side};
 use crate::error::Error;
 use crate::hca::Hca;
+use crate::tags::TagQueueConfig;
 use crate::wqe::{self, Sge};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,6 +17,7 @@ use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::ids::{Cqn, Pd, Srqn, Xrcd};
 use hca_spec::queue::{RMP_READY, Rmpc, Srqc, Wq};
 use hca_spec::wqe::{Data, SrqNext};
+use hca_spec::xrq::{QueryXrqOut, Xrqc};
 
 /// Offset of the receive counter in the doorbell record.
 const RECORD_RECEIVE: usize = 0;
@@ -29,6 +31,7 @@ const ARM_SRQ: u32 = 1;
 enum Kind {
     Pool,
     Xrc,
+    Tags,
 }
 
 /// How an XRC shared receive queue shall be.
@@ -95,7 +98,8 @@ impl<D: Dma> Srq<D> {
 
     /// Retires what a receive completion that names this queue completes; returns the caller's number of the request.
     pub fn finish(&mut self, completion: &Completion) -> Option<u64> {
-        if completion.side != Side::Receive || completion.srqn.0 != self.mark {
+        let is_ours = completion.side == Side::Receive && completion.srqn.0 == self.mark;
+        if !is_ours || completion.tags.is_some_and(|tags| tags.is_about_the_list()) {
             return None;
         }
         let wr_id = self.wr_ids.get_mut(usize::from(completion.wqe_index))?.take()?;
@@ -208,13 +212,41 @@ impl<B: Bus> Hca<B> {
         Ok(srq)
     }
 
+    /// Creates a shared receive queue that matches tags.
+    pub fn create_tag_queue(&mut self, config: &TagQueueConfig) -> Result<Srq<B::Dma>, Error> {
+        let shape = Shape::new(config.requests, config.sges)?;
+        let mut srq = self.blank_srq(Kind::Tags, &shape)?;
+        let mut input = config.input();
+        let wq = input.xrqc_mut().wq_mut();
+        wq.set(Wq::PD, config.pd.0).set(Wq::DBR_ADDR, srq.record.bus_address());
+        wq.set(Wq::LOG_WQ_STRIDE, shape.log_stride).set(Wq::LOG_WQ_SZ, shape.log_size);
+        let pages = pages_of(srq.buffer.bus_address(), shape.bytes());
+        let input = crate::events::with_pages(input.bytes(), pages);
+        srq.number = Srqn(self.create(Opcode::CreateXrq, 0, input)?);
+        srq.mark = config.user_index.unwrap_or(srq.number.0);
+        Ok(srq)
+    }
+
+    /// Asks the adapter for the context of a queue that matches tags.
+    pub fn tag_queue(&mut self, srq: &Srq<B::Dma>) -> Result<Xrqc, Error> {
+        let mut input = ObjectIn::new();
+        input.set(ObjectIn::NUMBER, srq.number.0);
+        let out = self.execute(Opcode::QueryXrq, 0, input.bytes().to_vec(), QueryXrqOut::SIZE)?;
+        Ok(*QueryXrqOut::from_prefix_or_zero(&out).xrqc())
+    }
+
     /// Asks for one event when fewer than `limit` requests are left.
     pub fn arm_srq(&mut self, srq: &Srq<B::Dma>, limit: u16) -> Result<(), Error> {
-        if srq.kind == Kind::Xrc {
+        let command = match srq.kind {
+            Kind::Pool => None,
+            Kind::Xrc => Some((Opcode::ArmXrcSrq, ARM_SRQ)),
+            Kind::Tags => Some((Opcode::ArmXrq, 0)),
+        };
+        if let Some((opcode, op_mod)) = command {
             let mut input = ObjectIn::new();
             input.set(ObjectIn::NUMBER, srq.number.0).set(ObjectIn::LWM, limit.into());
             let input = input.bytes().to_vec();
-            return self.execute(Opcode::ArmXrcSrq, ARM_SRQ, input, OutHeader::SIZE).map(drop);
+            return self.execute(opcode, op_mod, input, OutHeader::SIZE).map(drop);
         }
         let mut input = ModifyRmpIn::new();
         input.set(ModifyRmpIn::RMPN, srq.number.0).set(ModifyRmpIn::RMP_STATE, RMP_READY);
@@ -238,6 +270,7 @@ impl<B: Bus> Hca<B> {
                 let out = self.execute(Opcode::QueryXrcSrq, 0, input, QuerySrqOut::SIZE)?;
                 QuerySrqOut::from_prefix_or_zero(&out).srqc().get(Srqc::LWM)
             }
+            Kind::Tags => self.tag_queue(srq)?.wq().get(Wq::LWM),
         };
         Ok(limit as u16)
     }
@@ -247,6 +280,7 @@ impl<B: Bus> Hca<B> {
         let opcode = match srq.kind {
             Kind::Pool => Opcode::DestroyRmp,
             Kind::Xrc => Opcode::DestroyXrcSrq,
+            Kind::Tags => Opcode::DestroyXrq,
         };
         self.destroy(opcode, srq.number.0, srq)
     }

@@ -6,6 +6,7 @@
 use crate::dct::Target;
 use crate::error::Error;
 use crate::eth::Hop;
+use crate::tags::TagChange;
 use crate::umr::KeyChange;
 use hca_spec::bsf::{BSF_OCTWORDS, SetPsv};
 use hca_spec::ids::{Gid, Lid, Mkey, Qpn, Srqn};
@@ -148,6 +149,8 @@ pub enum SendOp {
         /// Its new value: the guard's seed in the highest bits.
         value: u64,
     },
+    /// Changes the list of tags of the queue that the queue pair receives from; the payload is the buffer of a new entry.
+    Tags(TagChange),
 }
 
 /// A send request.
@@ -293,6 +296,10 @@ impl Wqe {
             SendOp::SetPsv { psv, value } => {
                 self.push(SetPsv::new().set(SetPsv::PSV, psv).set(SetPsv::VALUE, value).bytes())?;
                 (SendOpcode::SetPsv, None)
+            }
+            SendOp::Tags(change) => {
+                self.push(change.segment().bytes())?;
+                (SendOpcode::TagMatching, None)
             }
         };
         match request.payload {

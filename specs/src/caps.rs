@@ -351,6 +351,14 @@ layout! {
         CQE_COMPRESSION_TIMEOUT: 0xb8 [31:16];
         /// Most completions of a compressed block.
         CQE_COMPRESSION_MAX_NUM: 0xb8 [15:0];
+        /// Shared receive queues can match tags ([`crate::xrq`]).
+        TAG_MATCHING: 0xbc [15:15];
+        /// They fetch data that messages of RC announce.
+        RNDV_OFFLOAD_RC: 0xbc [14:14];
+        /// log2 of the entries of the list of such a queue.
+        LOG_TAG_MATCHING_LIST_SZ: 0xbc [12:8];
+        /// log2 of the number of such queues.
+        LOG_MAX_XRQ: 0xbc [4:0];
         /// What user contexts may be allowed ([`uctx_cap`]).
         UCTX_CAP: 0xd4 [31:0];
     }

@@ -255,6 +255,14 @@ opcodes! {
     DrainDct = 0x712,
     QueryDct = 0x713,
     ArmDctForKeyViolation = 0x714,
+    /// CREATE_XRQ.
+    CreateXrq = 0x717,
+    /// DESTROY_XRQ.
+    DestroyXrq = 0x718,
+    /// QUERY_XRQ.
+    QueryXrq = 0x719,
+    /// ARM_XRQ.
+    ArmXrq = 0x71a,
     QueryVportState = 0x750,
     ModifyVportState = 0x751,
     QueryNicVportContext = 0x754,

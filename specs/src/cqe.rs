@@ -3,6 +3,7 @@
 //! Source: PRM "Completion Queue Entry Format", "Completion with error".
 
 use crate::layout::layout;
+use crate::xrq::{ListCqe, TagHeader};
 
 /// Byte offset (within the 64-byte CQE) of the opcode and owner byte, written last.
 pub const OP_OWN_BYTE: usize = 0x3f;
@@ -62,6 +63,12 @@ layout! {
         SRQN_USER_INDEX: 0x20 [23:0];
         /// Immediate data, invalidated rkey, or P_Key.
         IMM_INVAL_PKEY: 0x24 [31:0];
+        /// What else it is about: 0 nothing, 1 tag matching ([`crate::xrq`]).
+        APP: 0x28 [31:24];
+        /// Tag matching: what happened ([`crate::xrq::app_op`]).
+        APP_OP: 0x28 [23:16];
+        /// Tag matching: the entry of the list.
+        APP_INFO: 0x28 [15:0];
         /// Bytes received or read.
         BYTE_CNT: 0x2c [31:0];
         /// Queues with strides: 1 = nothing was received, the strides are passed over.
@@ -94,6 +101,11 @@ layout! {
         SE: 0x3c [1:1];
         /// Owner bit.
         OWNER: 0x3c [0:0];
+    } views {
+        /// Tag matching: the header of a message that has used an entry of the list.
+        matched, matched_mut: 0x0 TagHeader;
+        /// Tag matching: what became of a change of the list.
+        list_change, list_change_mut: 0x0 ListCqe;
     }
 
     /// One completion of a compressed block, 8 bytes (mlx5 driver, field use). Everything else is as in the
@@ -203,6 +215,8 @@ pub enum CqeOpcode {
     RespSendInv = 4,
     /// The CQ was resized; following CQEs are in the new buffer.
     Resize = 5,
+    /// No message: the list of a queue with tag matching was changed, or an entry of it is used.
+    NoPacket = 6,
     /// A signature is wrong ([`crate::bsf::SigErrCqe`]).
     SigErr = 12,
     /// Requester error.
@@ -223,6 +237,7 @@ impl CqeOpcode {
             3 => Self::RespSendImm,
             4 => Self::RespSendInv,
             5 => Self::Resize,
+            6 => Self::NoPacket,
             12 => Self::SigErr,
             13 => Self::ReqErr,
             14 => Self::RespErr,

@@ -50,6 +50,7 @@ pub mod transport;
 pub mod uar;
 pub mod wire;
 pub mod wqe;
+pub mod xrq;
 
 /// Every structure of this crate as data, by the module that holds it.
 pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
@@ -82,6 +83,7 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("uar", uar::LAYOUTS),
     ("wire", wire::LAYOUTS),
     ("wqe", wqe::LAYOUTS),
+    ("xrq", xrq::LAYOUTS),
 ];
 
 /// The structure of that name, as data.

@@ -62,6 +62,8 @@ layout! {
         ST: 0x0 [23:16];
         /// Path migration state: see [`path_migration`].
         PM_STATE: 0x0 [12:11];
+        /// What the adapter does by itself with the send queue, which the queue pair then doesn't have: [`OFFLOAD_RENDEZVOUS`].
+        OFFLOAD_TYPE: 0x0 [7:4];
         /// Block loopback of multicast sent by this QP.
         BLOCK_LB_MC: 0x4 [30:30];
         /// Hint: prefer latency.
@@ -385,6 +387,9 @@ pub mod opt_95_32 {
     /// UDP source port of the primary path.
     pub const UDP_SPORT: u64 = 1 << 2;
 }
+
+/// [`Qpc::OFFLOAD_TYPE`]: it fetches data that messages announce ([`crate::xrq`]).
+pub const OFFLOAD_RENDEZVOUS: u32 = 1;
 
 /// Codes of [`Qpc::PM_STATE`] (IBTA vol 1 17.2.8; mlx5 driver, field use).
 pub mod path_migration {

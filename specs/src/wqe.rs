@@ -271,11 +271,13 @@ pub enum SendOpcode {
     SetPsv = 0x20,
     /// User-mode memory registration.
     Umr = 0x25,
+    /// Change of the list of a queue with tag matching ([`crate::xrq`]).
+    TagMatching = 0x28,
 }
 
 impl SendOpcode {
     /// Every opcode.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Nop,
         Self::SendInval,
         Self::RdmaWrite,
@@ -290,11 +292,12 @@ impl SendOpcode {
         Self::LocalInval,
         Self::SetPsv,
         Self::Umr,
+        Self::TagMatching,
     ];
 
     /// Whether it sends nothing.
     pub const fn is_local(self) -> bool {
-        matches!(self, Self::Nop | Self::LocalInval | Self::SetPsv | Self::Umr)
+        matches!(self, Self::Nop | Self::LocalInval | Self::SetPsv | Self::Umr | Self::TagMatching)
     }
 
     /// The opcode with that number, if this adapter has it.
@@ -314,6 +317,7 @@ impl SendOpcode {
             0x1b => Self::LocalInval,
             0x20 => Self::SetPsv,
             0x25 => Self::Umr,
+            0x28 => Self::TagMatching,
             _ => return None,
         })
     }

@@ -479,6 +479,7 @@ impl Testbed {
             scatter_to_cqe: hca_driver::ScatterToCqe::Off,
             streams: None,
             recordless: false,
+            fetches: false,
         };
         self.qps.push(side.hca.create_qp(&config)?);
         self.to.push(Vec::new());

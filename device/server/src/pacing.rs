@@ -133,6 +133,17 @@ impl Allowance for &mut Timer {
         self.events = self.events.wrapping_add(1);
         Some(self.goes_on())
     }
+
+    #[inline]
+    fn unasked(&self) -> u32 {
+        // After none of them is the clock looked at.
+        self.stride.saturating_sub(1).saturating_sub(self.events.checked_rem(self.stride).unwrap_or(0))
+    }
+
+    #[inline]
+    fn ran_unasked(&mut self, events: u32) {
+        self.events = self.events.wrapping_add(events);
+    }
 }
 
 impl Pacer {

@@ -44,7 +44,8 @@ impl<'a> Call<'a> {
 
     /// The list of pages or translations behind a CREATE_* or MODIFY_CQ input.
     pub(super) fn list(&self) -> &'a [u8] {
-        self.input.get(cmd::PAS_OFFSET..).unwrap_or_default()
+        let at = self.command.icm.list.unwrap_or(cmd::PAS_OFFSET);
+        self.input.get(at..).unwrap_or_default()
     }
 
     /// A queue's memory: as many pages of the input's list as `len` bytes need.
@@ -107,7 +108,6 @@ pub(super) fn reply(out: &(impl IntoBytes + Immutable)) -> Vec<u8> {
 
 /// Puts a page list behind a query's output; the caller cuts it to the room there is.
 pub(super) fn with_pages(mut output: Vec<u8>, buffer: &Buffer) -> Vec<u8> {
-    output.truncate(cmd::PAS_OFFSET);
     for page in buffer.pages() {
         output.extend_from_slice(&page.to_be_bytes());
     }

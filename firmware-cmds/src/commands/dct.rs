@@ -36,7 +36,9 @@ fn hold(fw: &mut Firmware, ctx: &Dctc, held: bool) {
 fn check(fw: &Firmware, ctx: &Dctc) -> Result<(), Failure> {
     const NO_PD: Failure = bad_resource("CREATE_DCT: pd: the protection domain is not allocated");
     const NO_CQ: Failure = bad_resource("CREATE_DCT: cqn: there is no CQ of that number");
-    const NO_SRQ: Failure = bad_resource("CREATE_DCT: srqn_xrqn names no SRQ that is not XRC's");
+    const NO_SRQ: Failure = bad_resource(
+        "CREATE_DCT: srqn_xrqn names no SRQ, or one of XRC or with tag matching (rndv_offload_dc)",
+    );
     const MTU: Failure = bad_param("CREATE_DCT: mtu: must be 1 to 5");
     const PORT: Failure = bad_param("CREATE_DCT: port: the adapter has no such port");
     const PKEY: Failure = Failure::new(Status::BadIndex, "CREATE_DCT: pkey_index is beyond the table");
@@ -48,7 +50,7 @@ fn check(fw: &Firmware, ctx: &Dctc) -> Result<(), Failure> {
     if fw.icm.cqs.get(cqn).is_none() {
         return Err(NO_CQ.got(cqn));
     }
-    if fw.icm.srqs.get(srqn).is_none_or(|srq| srq.kind == SrqKind::Xrc) {
+    if fw.icm.srqs.get(srqn).is_none_or(|srq| matches!(srq.kind, SrqKind::Xrc | SrqKind::Xrq)) {
         return Err(NO_SRQ.got(srqn));
     }
     let (mtu, port) = (ctx.get(Dctc::MTU), ctx.get(Dctc::PORT));

@@ -14,6 +14,10 @@ pub struct Fixture {
     pub peer_qp: u32,
     /// LID of the port where it is.
     pub peer_lid: Lid,
+    /// Types of general objects that the adapter has, a bit for each.
+    pub object_types: u64,
+    /// General objects beside that of [`Kind::GeneralObject`], which has QP numbers: type and number.
+    pub typed_objects: Vec<(u32, u32)>,
     /// DMA address of two contiguous pages for a queue.
     pub queue: u64,
     /// DMA address of a doorbell record.
@@ -31,6 +35,8 @@ impl Fixture {
     pub const LOG_RECV: u32 = 4;
     /// Code of a receive queue's stride: 16 << 2 = 64 bytes.
     pub const RECV_STRIDE: u32 = 2;
+    /// log2 of the entries of a list of tags.
+    pub const LOG_LIST: u32 = 4;
     /// log2 of the basic blocks of send queues.
     pub const LOG_SEND: u32 = 6;
     /// Q_Key of queue pairs.

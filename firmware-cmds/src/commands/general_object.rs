@@ -11,10 +11,10 @@
 use hca_spec::caps::{General, object_type};
 use hca_spec::cmd::{GeneralObjectIn, QueryReservedQpnOut};
 use hca_spec::command::{OutHeader, Status};
-use hca_spec::crypto::{CryptoLogin, Dek};
+use hca_spec::crypto::{CryptoLogin, Dek, PURPOSE_AES_XTS};
 use hca_spec::flow::TableType;
 use hca_spec::rewrite::{SamplerIn, SwIcmIn};
-use hca_spec::sched::{AvQpMapping, SchedulingElement};
+use hca_spec::sched::{AvQpMapping, HIERARCHY_NIC, SchedulingElement};
 
 use super::call::{done, named, reply};
 use super::fixture::Fixture;
@@ -25,6 +25,7 @@ use crate::firmware::Firmware;
 use crate::icm::GeneralObject;
 use crate::limits::LOG_RESERVED_QPNS;
 use crate::object::{Kind, Object};
+use crate::personality::STEERING_ICM;
 use crate::steering::{FlowTable, Sampler, address_of_sampler};
 
 /// Length of QUERY_GENERAL_OBJECT's shortest output.
@@ -309,18 +310,55 @@ pub(in crate::commands) fn names_of_elements(numbers: impl IntoIterator<Item = u
     named.map(|number| (Object::new(Kind::GeneralObject, number), false)).collect()
 }
 
-/// CREATE_GENERAL_OBJECT: QP numbers.
-pub(super) fn create_template(_: &Fixture) -> Vec<u8> {
-    let mut create = GeneralObjectIn::new();
-    create.set(GeneralObjectIn::OBJ_TYPE, object_type::RESERVED_QPN);
-    create.set(GeneralObjectIn::LOG_OBJ_RANGE, LOG_RESERVED_QPNS).bytes().to_vec()
+/// An input about an object of that type and number, with these attributes.
+fn input_about(kind: u32, number: u32, attributes: &[u8]) -> Vec<u8> {
+    let mut head = GeneralObjectIn::new();
+    head.set(GeneralObjectIn::OBJ_TYPE, kind).set(GeneralObjectIn::OBJ_ID, number);
+    [head.bytes(), attributes.get(GeneralObjectIn::SIZE..).unwrap_or_default()].concat()
 }
 
-/// The other commands: the object that there is.
+/// CREATE_GENERAL_OBJECT: QP numbers first, then an object of each other type that the adapter has, but samplers, which need tables
+/// that end packets, and logins, which need an officer.
+pub(super) fn create_templates(fixture: &Fixture) -> Vec<Vec<u8>> {
+    const LOG_PIECE: u32 = 16;
+    let mut numbers = GeneralObjectIn::new();
+    numbers.set(GeneralObjectIn::OBJ_TYPE, object_type::RESERVED_QPN);
+    numbers.set(GeneralObjectIn::LOG_OBJ_RANGE, LOG_RESERVED_QPNS);
+    let known = fixture.typed_objects.iter().filter(|(kind, _)| *kind == object_type::SW_ICM).count() as u64;
+    let mut memory = SwIcmIn::new();
+    memory.set(SwIcmIn::SW_ICM_START_ADDR, STEERING_ICM.saturating_add(known << LOG_PIECE));
+    memory.set(SwIcmIn::LOG_SW_ICM_SIZE, LOG_PIECE);
+    let mut node = SchedulingElement::new();
+    node.set(SchedulingElement::SCHEDULING_HIERARCHY, HIERARCHY_NIC);
+    node.set(SchedulingElement::BW_SHARE, 3).set(SchedulingElement::MAX_AVERAGE_BW, 1000);
+    let mut mapping = AvQpMapping::new();
+    mapping.set(AvQpMapping::QPN, fixture.number(Kind::Qp));
+    let mut key = Dek::new();
+    key.set(Dek::KEY_PURPOSE, PURPOSE_AES_XTS).set(Dek::PD, fixture.number(Kind::Pd));
+    // Both halves of a key have to differ.
+    key.bytes_mut().iter_mut().skip(Dek::KEY.start).zip(1..=32).for_each(|(to, n)| *to = n);
+    let others = [
+        (object_type::SW_ICM, memory.bytes().as_slice()),
+        (object_type::SCHEDULING_ELEMENT, node.bytes()),
+        (object_type::AV_QP_MAPPING, mapping.bytes()),
+        (object_type::DEK, key.bytes()),
+    ];
+    let offered = |kind: u32| fixture.object_types.checked_shr(kind).is_some_and(|bits| bits & 1 == 1);
+    let mut all = vec![numbers.bytes().to_vec()];
+    all.extend(others.iter().filter(|(kind, _)| offered(*kind)).map(|(kind, of)| input_about(*kind, 0, of)));
+    all
+}
+
+/// MODIFY_GENERAL_OBJECT: QP numbers.
 pub(super) fn template(fixture: &Fixture) -> Vec<u8> {
-    let mut named = GeneralObjectIn::new();
-    named.set(GeneralObjectIn::OBJ_TYPE, object_type::RESERVED_QPN);
-    named.set(GeneralObjectIn::OBJ_ID, fixture.number(Kind::GeneralObject)).bytes().to_vec()
+    input_about(object_type::RESERVED_QPN, fixture.number(Kind::GeneralObject), &[])
+}
+
+/// QUERY and DESTROY: the QP numbers that there are, then all other objects.
+pub(super) fn templates(fixture: &Fixture) -> Vec<Vec<u8>> {
+    let mut all = vec![template(fixture)];
+    all.extend(fixture.typed_objects.iter().map(|(kind, number)| input_about(*kind, *number, &[])));
+    all
 }
 
 #[cfg(test)]

@@ -62,6 +62,7 @@ mod tir;
 mod tis;
 mod tracer_reg;
 mod vport;
+mod xrq;
 
 pub use fixture::Fixture;
 pub use row::{Action, Command, Right, Subject, TimeClass, is_inline, kept_list};

@@ -60,7 +60,7 @@ pub(super) fn check_names(fw: &Firmware, ctx: &Qpc, names: Names) -> Result<(), 
     const NO_RECEIVE_CQ: Failure = bad_resource("QP: cqn_rcv names no CQ");
     const NO_SRQ: Failure = bad_resource("QP: srqn_rmpn names no SRQ");
     const SRQ_KIND: Failure =
-        bad_resource("QP: srqn_rmpn: XRC queue pairs receive from XRC SRQs, others don't");
+        bad_resource("QP: srqn_rmpn: XRC queue pairs receive from XRC SRQs, those of RC alone from XRQs");
     const NO_XRCD: Failure = bad_resource("QP: xrcd: the XRC domain is not allocated");
     let later = |number: u32| number == 0 && names == Names::Given;
     let (pd, send, receive) = (ctx.get(Qpc::PD), ctx.get(Qpc::CQN_SND), ctx.get(Qpc::CQN_RCV));
@@ -89,6 +89,7 @@ pub(super) fn check_names(fw: &Firmware, ctx: &Qpc, names: Names) -> Result<(), 
             SrqKind::Basic => true,
             SrqKind::Xrc => xrc,
             SrqKind::Rmp => !xrc,
+            SrqKind::Xrq => ctx.get(Qpc::ST) == ServiceType::Rc as u32,
         };
         if !fits {
             return Err(SRQ_KIND.got(number));

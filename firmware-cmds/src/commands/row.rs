@@ -8,6 +8,7 @@ use hca_spec::command::{InHeader, Opcode};
 use hca_spec::flow::SetFteIn;
 use hca_spec::rewrite::AllocModifyHeaderContextIn;
 use hca_spec::transport::RQT_LIST;
+use hca_spec::xrq::CreateXrqIn;
 use hca_spec::{be32, put_be32};
 
 use super::fixture::Fixture;
@@ -55,10 +56,21 @@ impl Command {
     /// A valid input: on an adapter with the objects of `fixture` it succeeds, unless the objects' states don't allow
     /// it. Its user is the kernel.
     pub fn template(&self, fixture: &Fixture) -> Vec<u8> {
-        let mut input = match self.template {
-            Template::Object => Vec::new(),
-            Template::Input(make) | Template::Refused(make, _) => make(fixture),
+        self.templates(fixture).into_iter().next().unwrap_or_default()
+    }
+
+    /// The same of a command whose object may be of several types: one for each that the adapter has, [`Command::template`] first.
+    pub fn templates(&self, fixture: &Fixture) -> Vec<Vec<u8>> {
+        let inputs = match self.template {
+            Template::Object => vec![Vec::new()],
+            Template::Input(make) | Template::Refused(make, _) => vec![make(fixture)],
+            Template::Several(make) => make(fixture),
         };
+        inputs.into_iter().map(|input| self.completed(input, fixture)).collect()
+    }
+
+    /// An input with header, length and the number of its object.
+    fn completed(&self, mut input: Vec<u8>, fixture: &Fixture) -> Vec<u8> {
         input.resize(input.len().max(self.input), 0);
         if let (Template::Object, Some(object)) = (&self.template, self.object)
             && object.action != Action::Create
@@ -226,6 +238,8 @@ impl IcmUse {
     /// Column of the table: the same, at once. Requests for pages arrive through event queues.
     pub(super) const LIST_AT_ONCE: Self = Self { waits: false, ..Self::LIST };
 
+    /// Column of the table: the list behind CREATE_XRQ's input.
+    pub(super) const XRQ_LIST: Self = Self::list_at(CreateXrqIn::SIZE);
     /// Column of the table: the list behind CREATE_RQT's and MODIFY_RQT's input.
     pub(super) const RQ_LIST: Self = Self::list_at(RQT_LIST);
 
@@ -360,7 +374,9 @@ pub(crate) enum Template {
     Object,
     /// That function; header and length are seen to.
     Input(fn(&Fixture) -> Vec<u8>),
-    /// The same, but there is none that succeeds, for that reason.
+    /// The same, one for each type of object.
+    Several(fn(&Fixture) -> Vec<Vec<u8>>),
+    /// One by that function, but there is none that succeeds, for that reason.
     Refused(fn(&Fixture) -> Vec<u8>, &'static str),
 }
 

@@ -1,4 +1,4 @@
-//! Shared receive queues of the three families: basic, XRC, and receive memory pools.
+//! Shared receive queues of three families: basic, XRC, and receive memory pools. Those with tag matching are in [`super::xrq`].
 //!
 //! Source: PRM "CREATE_SRQ", "CREATE_XRC_SRQ", "CREATE_RMP" and their companions. With interface step 0
 //! drivers use the basic family for all, with step 1 pools and XRC SRQs; both are always understood.
@@ -22,6 +22,8 @@ use crate::rq::WqKind;
 const NO_SRQ: Failure = bad_resource("there is no SRQ of that number and kind");
 /// ARM_RQ and ARM_XRC_SRQ op_mod: a shared receive queue.
 const ARM_SRQ: u32 = 1;
+/// ARM_RQ op_mod: a queue with tag matching (mlx5 driver).
+const ARM_XRQ: u32 = 2;
 const SIZE: Failure = bad_param("SRQ: log_srq_size: the number of WQEs is above the maximum");
 
 /// Counts the SRQ among the users of what it names.
@@ -35,7 +37,7 @@ fn hold(fw: &mut Firmware, ctx: &Srqc, held: bool) {
     }
 }
 
-fn insert(fw: &mut Firmware, srq: Srq, effects: &mut Vec<Effect>) -> Outcome {
+pub(super) fn insert(fw: &mut Firmware, srq: Srq, effects: &mut Vec<Effect>) -> Outcome {
     const NO_PD: Failure = bad_resource("SRQ: pd: the protection domain is not allocated");
     const FULL: Failure = no_room("SRQ: every SRQ is in use");
     let ctx = srq.ctx;
@@ -73,7 +75,7 @@ fn create(fw: &mut Firmware, call: &Call<'_>, kind: SrqKind, effects: &mut Vec<E
     let (page, offset) = (ctx.get(Srqc::LOG_PAGE_SIZE), ctx.get(Srqc::PAGE_OFFSET));
     let buffer = call.buffer(page, offset, 1 << (log_size + log_stride))?;
     ctx.set(Srqc::STATE, 0).set(Srqc::WQE_CNT, 0);
-    insert(fw, Srq { kind, order: SrqOrder::List, ctx, buffer, log_stride, log_size, users: 0 }, effects)
+    insert(fw, Srq { kind, ctx, buffer, log_stride, log_size, ..Srq::default() }, effects)
 }
 
 pub(super) fn create_basic(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
@@ -92,8 +94,6 @@ pub(super) fn create_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<E
     const STATE: Failure = bad_param("CREATE_RMP: state: must be 1: a pool is created ready");
     const STRIDE: Failure =
         bad_param("CREATE_RMP: log_wq_stride must be 5 to 11, or 4 to 11 with basic_cyclic_rcv_wqe");
-    /// The largest receive WQE.
-    const MAX_STRIDE: u32 = 11;
     let rmpc = call.view::<CreateRmpIn>()?.rmpc();
     let wq = rmpc.wq();
     let order = match (WqKind::from_bits(wq.get(Wq::WQ_TYPE)), rmpc.get(Rmpc::BASIC_CYCLIC_RCV_WQE)) {
@@ -103,18 +103,32 @@ pub(super) fn create_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<E
         (Some(WqKind::Cyclic), _) => SrqOrder::BasicCyclic,
         _ => return Err(STRIDING.got(wq.get(Wq::WQ_TYPE))),
     };
-    // Room for one scatter entry.
-    let min_stride = (order.head() + DS_UNIT).ilog2();
     if rmpc.get(Rmpc::STATE) != RMP_READY {
         return Err(STATE.got(rmpc.get(Rmpc::STATE)));
     }
+    let srq = from_work_queue(fw, call, wq, order, STRIDE)?;
+    insert(fw, Srq { kind: SrqKind::Rmp, ..srq }, effects)
+}
+
+/// The shared receive queue that a command's work queue describes; `stride`: what is said of a stride that there is not.
+pub(super) fn from_work_queue(
+    fw: &Firmware,
+    call: &Call<'_>,
+    wq: &Wq,
+    order: SrqOrder,
+    stride: Failure,
+) -> Result<Srq, Failure> {
+    /// The largest receive WQE.
+    const MAX_STRIDE: u32 = 11;
+    // Room for one scatter entry.
+    let min_stride = (order.head() + DS_UNIT).ilog2();
     let (log_size, log_stride) = (wq.get(Wq::LOG_WQ_SZ), wq.get(Wq::LOG_WQ_STRIDE));
     let limit = fw.general.get(General::LOG_MAX_WQ_SZ);
     if log_size > limit {
         return Err(SIZE.got(log_size).limit(limit));
     }
     if !(min_stride..=MAX_STRIDE).contains(&log_stride) {
-        return Err(STRIDE.got(log_stride));
+        return Err(stride.got(log_stride));
     }
     let (page, offset) = (wq.get(Wq::LOG_WQ_PG_SZ), wq.get(Wq::PAGE_OFFSET));
     let buffer = call.buffer(page, offset, 1 << (log_size + log_stride))?;
@@ -123,16 +137,32 @@ pub(super) fn create_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<E
     ctx.set(Srqc::PD, wq.get(Wq::PD)).set(Srqc::LWM, wq.get(Wq::LWM));
     ctx.set(Srqc::DBR_ADDR, wq.get(Wq::DBR_ADDR));
     ctx.set(Srqc::LOG_PAGE_SIZE, page).set(Srqc::PAGE_OFFSET, offset);
-    insert(fw, Srq { kind: SrqKind::Rmp, order, ctx, buffer, log_stride, log_size, users: 0 }, effects)
+    Ok(Srq { order, ctx, buffer, log_stride, log_size, ..Srq::default() })
+}
+
+/// Puts what is known of a shared receive queue into the work queue of an answer.
+pub(super) fn tell_queue(srq: &Srq, wq: &mut Wq) {
+    let kind = if srq.order == SrqOrder::List { WqKind::Linked } else { WqKind::Cyclic };
+    wq.set(Wq::WQ_TYPE, kind as u32);
+    wq.set(Wq::LWM, srq.ctx.get(Srqc::LWM)).set(Wq::PD, srq.ctx.get(Srqc::PD));
+    wq.set(Wq::DBR_ADDR, srq.ctx.get(Srqc::DBR_ADDR));
+    wq.set(Wq::LOG_WQ_STRIDE, srq.log_stride).set(Wq::LOG_WQ_SZ, srq.log_size);
+    wq.set(Wq::LOG_WQ_PG_SZ, srq.ctx.get(Srqc::LOG_PAGE_SIZE));
+    wq.set(Wq::PAGE_OFFSET, srq.ctx.get(Srqc::PAGE_OFFSET));
 }
 
 /// The command's SRQ, if it is of the command's family.
-fn find<'a>(fw: &'a Firmware, call: &Call<'_>) -> Result<&'a Srq, Failure> {
+pub(super) fn find<'a>(fw: &'a Firmware, call: &Call<'_>) -> Result<&'a Srq, Failure> {
     let kind = match call.kind() {
         Some(Kind::XrcSrq) => SrqKind::Xrc,
         Some(Kind::Rmp) => SrqKind::Rmp,
+        Some(Kind::Xrq) => SrqKind::Xrq,
         _ => SrqKind::Basic,
     };
+    of_kind(fw, call, kind)
+}
+
+fn of_kind<'a>(fw: &'a Firmware, call: &Call<'_>, kind: SrqKind) -> Result<&'a Srq, Failure> {
     let number = call.number();
     fw.icm.srqs.get(number).filter(|srq| srq.kind == kind).ok_or(NO_SRQ.of(number))
 }
@@ -159,14 +189,7 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
         let failed = srq.ctx.get(Srqc::STATE) == SRQ_ERROR;
         rmpc.set(Rmpc::STATE, if failed { RMP_ERROR } else { RMP_READY });
         rmpc.set(Rmpc::BASIC_CYCLIC_RCV_WQE, (srq.order == SrqOrder::BasicCyclic).into());
-        let wq = rmpc.wq_mut();
-        let kind = if srq.order == SrqOrder::List { WqKind::Linked } else { WqKind::Cyclic };
-        wq.set(Wq::WQ_TYPE, kind as u32);
-        wq.set(Wq::LWM, srq.ctx.get(Srqc::LWM)).set(Wq::PD, srq.ctx.get(Srqc::PD));
-        wq.set(Wq::DBR_ADDR, srq.ctx.get(Srqc::DBR_ADDR));
-        wq.set(Wq::LOG_WQ_STRIDE, srq.log_stride).set(Wq::LOG_WQ_SZ, srq.log_size);
-        wq.set(Wq::LOG_WQ_PG_SZ, srq.ctx.get(Srqc::LOG_PAGE_SIZE));
-        wq.set(Wq::PAGE_OFFSET, srq.ctx.get(Srqc::PAGE_OFFSET));
+        tell_queue(srq, rmpc.wq_mut());
         reply(&out)
     } else {
         let mut out = QuerySrqOut::new();
@@ -188,14 +211,16 @@ fn set_limit(fw: &mut Firmware, number: u32, lwm: u32, effects: &mut Vec<Effect>
     Ok(done())
 }
 
+/// ARM_RQ, by whose modifier drivers arm queues with tag matching, too; ARM_XRC_SRQ and ARM_XRQ.
 pub(super) fn arm(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    const WHAT: Failure = bad_param("ARM_RQ: op_mod must be 1 (SRQ)");
-    if call.op_mod != ARM_SRQ {
-        return Err(WHAT.got(call.op_mod));
+    const WHAT: Failure = bad_param("ARM_RQ: op_mod must be 1 (SRQ) or 2 (XRQ)");
+    match (call.kind(), call.op_mod) {
+        (Some(Kind::Xrq), _) | (_, ARM_SRQ) => _ = find(fw, call)?,
+        (Some(Kind::Srq), ARM_XRQ) => _ = of_kind(fw, call, SrqKind::Xrq)?,
+        (_, other) => return Err(WHAT.got(other)),
     }
     let object = call.view::<ObjectIn>()?;
     let (number, lwm) = (object.get(ObjectIn::NUMBER), object.get(ObjectIn::LWM));
-    find(fw, call)?;
     set_limit(fw, number, lwm, effects)
 }
 
@@ -237,7 +262,7 @@ pub(super) fn create_rmp_template(fixture: &Fixture) -> Vec<u8> {
     input(create.bytes(), 0, [fixture.queue])
 }
 
-fn arm_input(number: u32) -> Vec<u8> {
+pub(super) fn arm_input(number: u32) -> Vec<u8> {
     input(ObjectIn::new().set(ObjectIn::NUMBER, number).set(ObjectIn::LWM, 2).bytes(), ARM_SRQ, [])
 }
 

@@ -27,10 +27,11 @@ use hca_spec::transport::{
     CreateRqtIn, CreateTirIn, CreateTisIn, ModifyRqtIn, ModifyTirIn, ModifyTisIn, QueryRqtOut, QueryTirOut,
     QueryTisOut,
 };
+use hca_spec::xrq::{CreateXrqIn, QueryXrqOut};
 
 use super::devx::{self, names, place};
 use super::row::Handler::{ReadOnly, Update, WithEffects};
-use super::row::Template::{Input, Object, Refused};
+use super::row::Template::{Input, Object, Refused, Several};
 use super::row::{
     Action, Command, IcmUse, NONE, TimeClass, User, changes, changes_at, destroys, destroys_at, makes,
     makes_psvs, queries, queries_at,
@@ -40,7 +41,8 @@ use super::{
 };
 use super::{congestion, mad, mcg, memic, mkey, nic_vport, odp, pacing, pages};
 use super::{
-    psv, q_counter, qp, qp_transition as transition, rewrite, roce_address, rq, rqt, sq, srq, tir, tis, vport,
+    psv, q_counter, qp, qp_transition as transition, rewrite, roce_address, rq, rqt, sq, srq, tir, tis,
+    vport, xrq,
 };
 use crate::firmware::{Firmware, State};
 use crate::object::Kind::{self, *};
@@ -219,6 +221,16 @@ rows! {
         User::ALL, Query, ReadOnly(dct::query), Object;
     ArmDctForKeyViolation, "ARM_DCT_FOR_KEY_VIOLATION", Initialized, (OBJECT, DONE), changes(Dct), OBJECT,
         User::ALL, Modify, Update(dct::arm), Object;
+
+    CreateXrq, "CREATE_XRQ", Initialized, (CreateXrqIn::SIZE, NAME), makes(Xrq), XRQ_LIST,
+        User::naming(names::create_xrq).placed(place::xrq), Create, WithEffects(xrq::create),
+        Input(xrq::create_template), if xrq::has_matching;
+    DestroyXrq, "DESTROY_XRQ", Initialized, (OBJECT, DONE), destroys(Xrq), OBJECT,
+        User::ALL, Destroy, WithEffects(srq::destroy), Object, if xrq::has_matching;
+    QueryXrq, "QUERY_XRQ", Initialized, (OBJECT, QueryXrqOut::SIZE), queries(Xrq), OBJECT,
+        User::hiding(place::hide_xrq), Query, ReadOnly(xrq::query), Object, if xrq::has_matching;
+    ArmXrq, "ARM_XRQ", Initialized, (OBJECT, DONE), changes(Xrq), OBJECT,
+        User::ALL, Modify, WithEffects(srq::arm), Input(xrq::arm_template), if xrq::has_matching;
 
     QueryVportState, "QUERY_VPORT_STATE", Initialized, (VportIn::SIZE, QueryVportStateOut::SIZE), NONE, OBJECT,
         User::ALL, Query, ReadOnly(nic_vport::query_state), Object, if Firmware::is_ethernet;
@@ -409,14 +421,14 @@ rows! {
 
     CreateGeneralObject, "CREATE_GENERAL_OBJECT", Initialized, (GeneralObjectIn::SIZE, NAME), makes(GeneralObject), OBJECT,
         User::naming(general_object::names), Create, Update(general_object::create),
-        Input(general_object::create_template);
+        Several(general_object::create_templates);
     ModifyGeneralObject, "MODIFY_GENERAL_OBJECT", Initialized, (OBJECT, DONE), changes(GeneralObject), OBJECT,
         User::ALL, Modify, Update(general_object::modify),
         Refused(general_object::template, "reserved QP numbers have nothing to change");
     QueryGeneralObject, "QUERY_GENERAL_OBJECT", Initialized, (GeneralObjectIn::SIZE, general_object::QUERY_LEN),
-        queries(GeneralObject), OBJECT, User::ALL, Query, ReadOnly(general_object::query), Input(general_object::template);
+        queries(GeneralObject), OBJECT, User::ALL, Query, ReadOnly(general_object::query), Several(general_object::templates);
     DestroyGeneralObject, "DESTROY_GENERAL_OBJECT", Initialized, (OBJECT, DONE), destroys(GeneralObject), OBJECT,
-        User::ALL, Destroy, Update(general_object::destroy), Input(general_object::template);
+        User::ALL, Destroy, Update(general_object::destroy), Several(general_object::templates);
     CreateUctx, "CREATE_UCTX", Initialized, (CreateUctxIn::SIZE, CreateUctxOut::SIZE), makes(UserContext), OBJECT,
         User::KERNEL, Create, Update(devx::create_context), Object;
     DestroyUctx, "DESTROY_UCTX", Initialized, (DestroyUctxIn::SIZE, DONE), destroys(UserContext), OBJECT,

@@ -1,7 +1,7 @@
-//! ConnectX-5 VPI with one EDR port, PCIe Gen3 x16: a ConnectX-4, and device memory.
+//! ConnectX-5 VPI with one EDR port, PCIe Gen3 x16: a ConnectX-4, device memory, and shared receive queues that match tags.
 //!
 //! Identity is that of real cards (pci.ids, mstflint's list of devices). Of what else came with the ConnectX-5 its capability
-//! pages announce nothing: tag matching, DC with more than one port, headers that rules rewrite, enhanced multi-packet sends.
+//! pages announce nothing: DC with more than one port, headers that rules rewrite, enhanced multi-packet sends.
 
 use hca_spec::caps::{DeviceMemory, General};
 
@@ -12,6 +12,11 @@ const WINDOW: u32 = 256 << 10;
 /// Bytes of the largest piece, as `ibv_devinfo -v` shows them of real cards.
 const LARGEST: u32 = 128 << 10;
 
+/// log2 of the entries of a list of tags, as `ibv_devinfo -v` shows them of real cards.
+const LOG_TAGS: u32 = 7;
+/// log2 of the number of queues that match them: an estimate. All shared receive queues are in one table.
+const LOG_XRQS: u32 = 18;
+
 /// The whole of it.
 pub(super) fn personality() -> Personality {
     let like = connectx4::personality();
@@ -21,6 +26,8 @@ pub(super) fn personality() -> Personality {
         // Drivers are asked before the firmware starts again, and can let go fast.
         general.set(General::PCI_SYNC_FOR_FW_UPDATE_EVENT, 1).set(General::GENERAL_NOTIFICATION_EVENT, 1);
         general.set(General::FAST_TEARDOWN, 1);
+        general.set(General::TAG_MATCHING, 1).set(General::RNDV_OFFLOAD_RC, 1);
+        general.set(General::LOG_TAG_MATCHING_LIST_SZ, LOG_TAGS).set(General::LOG_MAX_XRQ, LOG_XRQS);
     }
     capabilities.device_memory = device_memory(like.pci.bar0_size);
     Personality {

@@ -19,7 +19,7 @@ use crate::steering::Offer;
 /// takes 64 MiB of it.
 const LOG_STEERING_ICM: u32 = 28;
 /// Where it begins. Addresses have 40 bits; an estimate, real ones differ from start to start.
-const STEERING_ICM: u64 = 0x10_0000_0000;
+pub(crate) const STEERING_ICM: u64 = 0x10_0000_0000;
 /// The same of lists of changes: as many as entries can name with 16 bits.
 const LOG_LIST_ICM: u32 = 22;
 const LIST_ICM: u64 = 0x20_0000_0000;

@@ -13,6 +13,8 @@ mod connectx4;
 mod connectx5;
 mod connectx6dx;
 
+pub(crate) use connectx6dx::STEERING_ICM;
+
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
@@ -226,6 +228,11 @@ impl Personality {
         let mut id = [0; 16];
         id.iter_mut().zip(self.board_id.bytes()).for_each(|(to, from)| *to = from);
         [hca_spec::be64(&id, 0), hca_spec::be64(&id, 8)]
+    }
+
+    /// Whether it has keys that encrypt.
+    pub fn encrypts(&self) -> bool {
+        self.capabilities.general.get(General::CRYPTO) == 1
     }
 
     /// The same with other ports, for tests: what is not in the list of kinds is not offered to users.

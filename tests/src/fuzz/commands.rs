@@ -3,16 +3,18 @@
 
 use hca_firmware::commands::{Command, Fixture, TABLE, TimeClass, find};
 use hca_firmware::object::Kind;
+use hca_spec::caps::object_type;
 use hca_spec::cmd::{
-    AccessRegIn, CreateEqIn, CreateMkeyIn, CreateQpIn, FunctionIn, MadIfc, ModifyQpIn, PAGES_BOOT,
-    PAGES_INIT, PAGES_TAKE, reg,
+    AccessRegIn, CreateEqIn, CreateMkeyIn, CreateQpIn, FunctionIn, GeneralObjectIn, MadIfc, ModifyQpIn,
+    PAGES_BOOT, PAGES_INIT, PAGES_TAKE, reg,
 };
 use hca_spec::command::{InHeader, Opcode};
 use hca_spec::mad::{METHOD_SET, Mad, attr};
 use hca_spec::mkc::{AccessMode, Klm, Mkc};
 use hca_spec::put_be32;
-use hca_spec::qpc::{Qpc, RqType, ServiceType};
+use hca_spec::qpc::{OFFLOAD_RENDEZVOUS, Qpc, RqType, ServiceType};
 use hca_spec::queue::Eqc;
+use hca_spec::sched::{HIERARCHY_NIC, SchedulingElement, field};
 
 use super::feed::Feed;
 use super::memory;
@@ -192,6 +194,13 @@ pub fn create_qp(o: &Objects, service: ServiceType, srq: Option<u32>, buffer: u6
     put(input, create.bytes())
 }
 
+/// The same of a queue pair whose send queue is the adapter's, which fetches data by itself.
+pub fn fetching(input: Vec<u8>) -> Vec<u8> {
+    let mut create = CreateQpIn::from_prefix_or_zero(&input);
+    create.qpc_mut().set(Qpc::NO_SQ, 1).set(Qpc::OFFLOAD_TYPE, OFFLOAD_RENDEZVOUS);
+    put(input, create.bytes())
+}
+
 /// A transition of a queue pair whose peer is `remote` on the same port, with every field that it may need.
 pub fn modify_qp(o: &Objects, opcode: Opcode, qp: &QueuePair, remote: u32) -> Vec<u8> {
     let mut fixture = queues(o);
@@ -225,13 +234,33 @@ fn set_attribute(attribute: u32) -> Vec<u8> {
     put(input, request.bytes())
 }
 
+/// QUERY_HCA_CAP of the general capabilities, as they are at most.
+pub fn general_caps() -> Vec<u8> {
+    object(Opcode::QueryHcaCap, 0)
+}
+
+/// MODIFY_GENERAL_OBJECT of an object that has something to change.
+fn modify_typed((kind, number): &(u32, u32)) -> Option<Vec<u8>> {
+    if *kind != object_type::SCHEDULING_ELEMENT {
+        return None;
+    }
+    let mut head = GeneralObjectIn::new();
+    head.set(GeneralObjectIn::OBJ_TYPE, *kind).set(GeneralObjectIn::OBJ_ID, *number);
+    let mut change = SchedulingElement::new();
+    change.set(SchedulingElement::SCHEDULING_HIERARCHY, HIERARCHY_NIC);
+    change.set(SchedulingElement::MODIFY_FIELD_SELECT, field::BW_SHARE).set(SchedulingElement::BW_SHARE, 7);
+    let input = put(change.bytes().to_vec(), head.bytes());
+    Some(put(input, object(Opcode::ModifyGeneralObject, 0).get(..InHeader::OP_MOD.offset())?))
+}
+
 /// A valid input of every command, about those objects, and variants that the fuzzers would hardly find by changing
 /// single bytes.
 pub fn templates(o: &Objects) -> Vec<Vec<u8>> {
-    let mut all: Vec<_> = TABLE.iter().map(|command| command.template(&o.fixture)).collect();
+    let mut all: Vec<_> = TABLE.iter().flat_map(|command| command.templates(&o.fixture)).collect();
     all.extend([attr::PORT_INFO, attr::GUID_INFO, attr::PKEY_TABLE].map(set_attribute));
     all.push(create_mkey(o.pd, Key::Pieces(o.keys[1])));
     all.push(create_mkey(o.pd, Key::Free));
+    all.extend(o.fixture.typed_objects.iter().filter_map(modify_typed));
     let mut take = give_pages(0, 0);
     put_be32(&mut take, FunctionIn::INPUT_NUM_ENTRIES.offset(), 64);
     all.push(with_modifier(take, PAGES_TAKE));

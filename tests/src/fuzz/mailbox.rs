@@ -1,5 +1,6 @@
 //! Commands for the firmware alone.
 
+use hca_firmware::personality::Personality;
 use hca_firmware::{Config, Effect, Execution, Firmware, Link, PortKind};
 use hca_spec::cmd::{AccessRegIn, ObjectOut, reg};
 use hca_spec::command::{InHeader, Opcode, OutHeader};
@@ -31,7 +32,8 @@ impl Executor for Direct {
 
 /// An adapter's firmware that has every command of its link layer, up to INIT_HCA, and objects of every kind.
 pub(super) fn direct(port_kind: PortKind) -> (Direct, Objects) {
-    let config = Config { blueflame: true, port_kind, ..Config::default() };
+    let personality = Personality::named("connectx6dx").expect("the one with the most commands");
+    let config = Config { personality, blueflame: true, port_kind, ..Config::default() };
     let mut e = Direct { firmware: Firmware::new(config), effects: Vec::new() };
     e.firmware.ports.set_link(1, Some(Link::default()), &mut e.effects);
     bring_up(&mut e);

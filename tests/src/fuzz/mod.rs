@@ -1,9 +1,10 @@
-//! Fuzzing: ten functions that take arbitrary bytes and drive the real code with them.
+//! Fuzzing: eleven functions that take arbitrary bytes and drive the real code with them.
 //!
 //! | function | what the bytes become |
 //! |---|---|
 //! | [`command_mailbox`] | commands, changed from valid ones, for the firmware |
 //! | [`fields`] | commands and registers by their fields, as the table of commands and the layouts have them |
+//! | [`entries`] | entries of flow tables and lists of changes that drivers write themselves, and frames that pass them |
 //! | [`wqe`] | work queue entries, doorbell records, doorbells and commands of a guest |
 //! | [`mmio`] | reads and writes of BAR0, and of the memory that the command queue points to |
 //! | [`packet`] | bytes from the wire, and packets with good checksums |
@@ -23,6 +24,7 @@ pub mod memory;
 pub mod objects;
 pub mod two_adapters;
 
+mod entries;
 mod fields;
 mod host;
 mod mailbox;
@@ -34,6 +36,7 @@ pub(crate) mod packet;
 mod tunnel;
 pub(crate) mod wqe;
 
+pub use entries::entries;
 pub use fields::{every_field_at_its_edges, fields};
 pub use host::host;
 pub use mailbox::{command_mailbox, template_statuses};

@@ -2,7 +2,8 @@
 
 use hca_firmware::commands::{Command, Fixture, maker};
 use hca_firmware::object::Kind;
-use hca_spec::cmd::QueryPagesOut;
+use hca_spec::caps::General;
+use hca_spec::cmd::{GeneralObjectIn, QueryHcaCapOut, QueryPagesOut};
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::ids::Lid;
 use hca_spec::qpc::ServiceType;
@@ -29,6 +30,8 @@ pub struct QueuePair {
     pub record: u64,
     /// Whether the receive queue is its own.
     pub own_receive_queue: bool,
+    /// Which of [`Objects::srqs`] it receives from.
+    pub shared: Option<usize>,
 }
 
 /// The numbers of what was created.
@@ -45,11 +48,12 @@ pub struct Objects {
     pub xrcd: u32,
     /// Full keys: physical, pages, free, pieces.
     pub keys: [u32; 4],
-    /// Basic, XRC, receive memory pool.
-    pub srqs: [u32; 3],
+    /// Basic, XRC, receive memory pool, with tag matching; 0 if the adapter has none of a kind.
+    pub srqs: [u32; 4],
     /// A DC target on the receive memory pool.
     pub dct: u32,
-    /// Two RC connected to each other, two UC, two UD, one RC on the shared queue, XRC, UMR, QP1, a DC initiator.
+    /// Two RC connected to each other, two UC, two UD, one RC on the shared queue, XRC, UMR, QP1, a DC initiator; and if there is a queue
+    /// with tag matching, one of RC that receives from it, and two connected to each other, of which one fetches what messages announce.
     pub qps: Vec<QueuePair>,
 }
 
@@ -67,6 +71,9 @@ const QPS: [(ServiceType, Option<usize>); 11] = [
     (ServiceType::Qp1, None),
     (ServiceType::Dci, Some(2)),
 ];
+
+/// The same of those that have to do with tag matching, and whether the adapter fetches data by itself for them.
+const TAGGED: [(Option<usize>, bool); 3] = [(Some(3), false), (None, false), (Some(3), true)];
 
 /// Kinds of which one is made as its template says.
 const OTHERS: [Kind; 7] = [
@@ -99,6 +106,14 @@ fn made_by(kind: Kind) -> &'static Command {
 fn create(e: &mut dyn Executor, input: &[u8]) -> u32 {
     let command = commands::row_of(input).expect("a command of the adapter");
     command.made(&good(e, input, command.output)).next().expect("a number")
+}
+
+/// Executes the template of a command that makes an object, which not every adapter has; its number.
+fn try_create(e: &mut dyn Executor, kind: Kind, fixture: &Fixture) -> Option<u32> {
+    let command = made_by(kind);
+    let answer = e.execute(&command.template(fixture), command.output);
+    let status = OutHeader::from_prefix_or_zero(&answer).get(OutHeader::STATUS);
+    command.made(&answer).next().filter(|_| status == 0)
 }
 
 /// ENABLE_HCA to INIT_HCA, with the pages that the firmware asks for.
@@ -145,13 +160,21 @@ impl Objects {
         ] {
             o.fixture.set(kind, number);
         }
+        // Not every adapter matches tags.
+        let mut own = o.fixture.clone();
+        (own.queue, own.record) = (memory::srq(3), memory::record(4));
+        o.srqs[3] = try_create(e, Kind::Xrq, &own).unwrap_or(0);
+        o.fixture.set(Kind::Xrq, o.srqs[3]);
         for kind in OTHERS {
             let number = create(e, &made_by(kind).template(&o.fixture));
             o.fixture.set(kind, number);
         }
         o.dct = o.fixture.number(Kind::Dct);
+        let types = good(e, &commands::general_caps(), QueryHcaCapOut::SIZE);
+        o.fixture.object_types =
+            QueryHcaCapOut::from_prefix_or_zero(&types).general().get(General::GENERAL_OBJ_TYPES);
         // InfiniBand ports have none of these, but send queues with BlueFlame.
-        const ETHERNET: [Kind; 8] = [
+        const ETHERNET: [Kind; 10] = [
             Kind::Tis,
             Kind::Sq,
             Kind::Rq,
@@ -160,18 +183,24 @@ impl Objects {
             Kind::FlowTable,
             Kind::FlowGroup,
             Kind::FlowCounter,
+            Kind::ReformatContext,
+            Kind::HeaderContext,
         ];
         for kind in ETHERNET {
-            let command = made_by(kind);
-            let answer = e.execute(&command.template(&o.fixture), command.output);
-            if let Some(number) = command.made(&answer).next() {
+            if let Some(number) = try_create(e, kind, &o.fixture) {
                 o.fixture.set(kind, number);
             }
         }
         let entry = commands::of(Opcode::SetFlowTableEntry, &o.fixture);
         e.execute(&entry, OutHeader::SIZE);
+        // Nor does every adapter have device memory.
+        e.execute(&commands::of(Opcode::AllocMemic, &o.fixture), OutHeader::SIZE);
         for (service, srq) in QPS {
-            o.create_qp(e, service, srq);
+            o.create_qp(e, service, srq, false);
+        }
+        let tagged = if o.srqs[3] != 0 { &TAGGED[..] } else { &[] };
+        for &(srq, fetches) in tagged {
+            o.create_qp(e, ServiceType::Rc, srq, fetches);
         }
         o.fixture.set(Kind::Qp, o.qps[0].number);
         o.fixture.peer_qp = o.qps[1].number;
@@ -180,21 +209,33 @@ impl Objects {
         for i in 0..o.qps.len() {
             o.connect(e, i);
         }
+        o.create_typed(e);
         o
     }
 
-    fn create_qp(&mut self, e: &mut dyn Executor, service: ServiceType, srq: Option<usize>) {
+    fn create_qp(&mut self, e: &mut dyn Executor, service: ServiceType, srq: Option<usize>, fetches: bool) {
         let i = self.qps.len();
         let (buffer, record) = (memory::qp(i), memory::record(8 + i));
-        let input = commands::create_qp(self, service, srq.map(|s| self.srqs[s]), buffer, record);
+        let shared = srq.map(|s| self.srqs[s]);
+        let input = commands::create_qp(self, service, shared, buffer, record);
+        let input = if fetches { commands::fetching(input) } else { input };
         let number = create(e, &input);
         let own_receive_queue = srq.is_none() && service != ServiceType::RegUmr;
-        self.qps.push(QueuePair { number, service, buffer, record, own_receive_queue });
+        self.qps.push(QueuePair { number, service, buffer, record, own_receive_queue, shared: srq });
+    }
+
+    /// A general object of each further type.
+    fn create_typed(&mut self, e: &mut dyn Executor) {
+        for input in made_by(Kind::GeneralObject).templates(&self.fixture).iter().skip(1) {
+            let kind = GeneralObjectIn::from_prefix_or_zero(input).get(GeneralObjectIn::OBJ_TYPE);
+            let number = create(e, input);
+            self.fixture.typed_objects.push((kind, number));
+        }
     }
 
     /// One more queue pair, in RTS.
     pub fn add(&mut self, e: &mut dyn Executor, service: ServiceType) {
-        self.create_qp(e, service, None);
+        self.create_qp(e, service, None, false);
         self.connect(e, self.qps.len() - 1);
     }
 

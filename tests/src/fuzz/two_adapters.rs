@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use hca_model::personality::Personality;
 use hca_model::timing::Profile;
 use hca_model::{HcaConfig, HcaId, Ps, World, WorldConfig};
 use hca_spec::command::{
@@ -114,6 +115,8 @@ fn world() -> World {
         name: format!("hca{i}"),
         firmware: hca_firmware::Config {
             blueflame: HcaId(i as usize) == VICTIM,
+            // The kind that has the most.
+            personality: Personality::named("connectx6dx").expect("there is one"),
             ..hca_firmware::Config::with_guid(0x0002_c903_00a0_0001 + i)
         },
         timing: None,

@@ -1,5 +1,6 @@
 //! Work queue entries.
 
+use hca_firmware::commands::Fixture;
 use hca_model::Ps;
 use hca_spec::command::Opcode;
 use hca_spec::mkc::Mkc;
@@ -8,6 +9,7 @@ use hca_spec::uar::{CQ_DOORBELL, PAGE_SIZE};
 use hca_spec::wqe::{
     AtomicSeg, Ctrl, Data, Datagram, RemoteAddr, SendOpcode, TERMINATE_LKEY, UmrCtrl, WQEBB, XrcSeg, umr_mask,
 };
+use hca_spec::xrq::{Rendezvous, TagHeader, TagSeg};
 
 use super::commands::{self, DC_KEY, LOG_RECV, Q_KEY};
 use super::feed::Feed;
@@ -18,8 +20,8 @@ use super::two_adapters::TwoAdapters;
 /// Steps of one input.
 const MOST: usize = 96;
 /// Opcodes of send WQEs, and one that does not exist.
-const OPCODES: [u8; 14] =
-    [0x00, 0x01, 0x08, 0x09, 0x0a, 0x0b, 0x10, 0x11, 0x12, 0x14, 0x15, 0x1b, 0x25, 0x7f];
+const OPCODES: [u8; 15] =
+    [0x00, 0x01, 0x08, 0x09, 0x0a, 0x0b, 0x10, 0x11, 0x12, 0x14, 0x15, 0x1b, 0x25, 0x28, 0x7f];
 
 /// What the guest has posted to a queue pair.
 #[derive(Clone, Copy, Default)]
@@ -59,10 +61,9 @@ pub fn wqe(data: &[u8]) {
                 let wqe = receive(&mut feed, &adapters.objects, posted[i].receive);
                 let slot = u64::from(posted[i].receive) % (1 << LOG_RECV);
                 posted[i].receive = posted[i].receive.wrapping_add(1);
-                let (queue, record) = match i {
-                    6 => (memory::srq(0), memory::record(1)),
-                    7 => (memory::srq(1), memory::record(2)),
-                    _ => (qp.buffer, qp.record),
+                let (queue, record) = match qp.shared {
+                    Some(n) => (memory::srq(n), memory::record(1 + n)),
+                    None => (qp.buffer, qp.record),
                 };
                 adapters.ram().put(queue + slot * WQEBB as u64, &wqe);
                 adapters.ram().put(record, &u32::from(posted[i].receive).to_be_bytes());
@@ -164,6 +165,7 @@ fn data(feed: &mut Feed<'_>, o: &Objects) -> Data {
 pub(crate) fn send(feed: &mut Feed<'_>, o: &Objects, qp: QueuePair, index: u16) -> Vec<u8> {
     let opcode = match qp.service {
         ServiceType::RegUmr if !feed.one_in(4) => SendOpcode::Umr as u8,
+        _ if qp.shared == Some(3) && !feed.one_in(4) => SendOpcode::TagMatching as u8,
         service if service.is_datagram() && !feed.one_in(4) => feed.pick(&[0x0a, 0x0b]),
         _ if feed.one_in(4) => feed.pick(&OPCODES),
         _ => feed.pick(&[0x08, 0x09, 0x0a, 0x0b, 0x10, 0x11, 0x12]),
@@ -176,6 +178,10 @@ pub(crate) fn send(feed: &mut Feed<'_>, o: &Objects, qp: QueuePair, index: u16) 
             umr(feed, o, &mut body);
         }
         Some(SendOpcode::LocalInval | SendOpcode::SendInval) => imm = key(feed, o),
+        Some(SendOpcode::TagMatching) => body.extend_from_slice(tag_change(feed).bytes()),
+        Some(SendOpcode::Send | SendOpcode::SendImm) if qp.service == ServiceType::Rc && feed.one_in(2) => {
+            tag_headers(feed, o, &mut body);
+        }
         _ => {}
     }
     if opcode != SendOpcode::Umr as u8 {
@@ -235,6 +241,32 @@ pub(crate) fn send(feed: &mut Feed<'_>, o: &Objects, qp: QueuePair, index: u16) 
     }
     wqe.resize(wqe.len().next_multiple_of(WQEBB), 0);
     wqe
+}
+
+/// A change of a list of tags, of which there are few.
+fn tag_change(feed: &mut Feed<'_>) -> TagSeg {
+    let mut change = TagSeg::new();
+    change.set(TagSeg::OPCODE, feed.below(4) as u32).set(TagSeg::CQE_REQ, u32::from(feed.one_in(2)));
+    change.set(TagSeg::INDEX, feed.below(1 << Fixture::LOG_LIST) as u32);
+    change.set(TagSeg::SW_CNT_VALID, u32::from(feed.one_in(2))).set(TagSeg::SW_CNT, feed.below(8) as u32);
+    change.set(TagSeg::TAG, feed.below(4) as u64).set(TagSeg::MASK, feed.pick(&[0, 3, u64::MAX]));
+    if feed.one_in(8) {
+        feed.mutate(change.bytes_mut(), 2);
+    }
+    change
+}
+
+/// The headers of a message with a tag, inline.
+fn tag_headers(feed: &mut Feed<'_>, o: &Objects, body: &mut Vec<u8>) {
+    let mut first = TagHeader::new();
+    first.set(TagHeader::OPCODE, feed.below(5) as u32).set(TagHeader::TAG, feed.below(4) as u64);
+    let mut second = Rendezvous::new();
+    second.set(Rendezvous::VA, address(feed)).set(Rendezvous::RKEY, key(feed, o));
+    second.set(Rendezvous::LEN, length(feed));
+    let headers = [first.bytes().as_slice(), second.bytes()].concat();
+    body.extend_from_slice(&(1u32 << 31 | headers.len() as u32).to_be_bytes());
+    body.extend_from_slice(&headers);
+    body.resize(body.len().next_multiple_of(Data::SIZE), 0);
 }
 
 /// UMR control, memory key context, and a data segment or inline translations.

@@ -17,8 +17,10 @@ const LIST: &str = include_str!("../../suites/diagnoses.txt");
 const AT_TIMES: &str = "?";
 /// Stands for whatever is between two words of a message.
 const GAP: &str = "...";
-/// A message is heard up to a fifth of a second late: it may be of one of so many cases before the one that it came in.
+/// A message is heard up to a fifth of a second late, or later on a busy machine: it may be of one of so many cases before the one that it came in,
 const LATE: usize = 3;
+/// or of one that ended so many seconds before that one began.
+const SOON: f64 = 1.0;
 /// Unexplained messages that are shown.
 const SHOWN: usize = 40;
 
@@ -95,6 +97,16 @@ pub fn all(mut case: Case, report: &Report) -> Case {
     case
 }
 
+/// The cases that a message may be of that came in the one at `place`, the last ones first.
+fn near(cases: &[Case], place: usize) -> impl Iterator<Item = &Case> {
+    let mut since = 0.0;
+    cases.iter().take(place + 1).rev().enumerate().map_while(move |(back, case)| {
+        let is_near = back <= LATE || since < SOON;
+        since += if back > 0 { case.seconds } else { 0.0 };
+        is_near.then_some(case)
+    })
+}
+
 /// The case that says what adapters have diagnosed in all of a suite's.
 pub fn judge(suite: &str, kernel: &str, cases: &[Case]) -> Case {
     judge_by(LIST, suite, kernel, cases)
@@ -107,7 +119,7 @@ fn judge_by(list: &'static str, suite: &str, kernel: &str, cases: &[Case]) -> Ca
     let mut explained = vec![0_usize; entries.len()];
     let mut others: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for (i, case) in cases.iter().enumerate() {
-        let near = || cases.iter().take(i + 1).rev().take(LATE + 1).map(|case| case.name.as_str());
+        let near = || near(cases, i).map(|case| case.name.as_str());
         for message in &case.diagnoses {
             match entries.iter().zip(&mut explained).find(|(entry, _)| entry.explains(near(), message)) {
                 Some((_, count)) => *count += 1,
@@ -170,6 +182,17 @@ mod tests {
             "{}",
             judged.detail
         );
+    }
+
+    #[test]
+    fn messages_come_late() {
+        let cases = |seconds| {
+            let of = |i: usize| Case { seconds, ..case(&format!("case {i}"), &[]) };
+            (0..20).map(of).collect::<Vec<_>>()
+        };
+        let names = |seconds| near(&cases(seconds), 15).map(|case| case.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(5.0), ["case 15", "case 14", "case 13", "case 12"]);
+        assert_eq!(names(0.125).last().map(String::as_str), Some("case 7"), "what ended within a second");
     }
 
     #[test]

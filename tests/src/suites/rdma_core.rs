@@ -19,7 +19,7 @@ const MUST_BE_OK: &str = include_str!("../../suites/must-be-ok.txt");
 const SKIPS: &str = include_str!("../../suites/skips.txt");
 const ALL: Duration = Duration::from_secs(1800);
 /// Different tests that are ok on at least one link layer: what is left of 321 without those of other adapters and of later ones.
-const DISTINCT: usize = 257;
+const DISTINCT: usize = 261;
 
 /// What the ports of a boot's adapter are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,20 +80,20 @@ struct Boot {
 }
 
 /// Tests of the connection manager want IP addresses on the fabric, and so somebody who manages the subnet; those that drive the adapter from user space want it behind an IOMMU and without its kernel driver; those of UAR pages
-/// an adapter with BlueFlame; those of device memory a ConnectX-5; those of encryption a ConnectX-6 Dx for keys in plain, or one for wrapped keys; those of flow tables that change packets, of software steering, and of what else came with it, a ConnectX-6 Dx; two of them one whose driver leaves RoCE alone. A port of Ethernet has its addresses by itself.
+/// an adapter with BlueFlame; those of device memory and tag matching a ConnectX-5; those of encryption a ConnectX-6 Dx for keys in plain, or one for wrapped keys; those of flow tables that change packets, of software steering, and of what else came with it, a ConnectX-6 Dx; two of them one whose driver leaves RoCE alone. A port of Ethernet has its addresses by itself.
 const BOOTS: [Boot; 10] = [
     Boot {
         link_layer: LinkLayer::InfiniBand,
         topology: "loopback",
         only: "",
         before: HUGE_PAGES,
-        options: "--but 'mlx5_vfio|mlx5_uar|rdmacm|DMTest|DeviceMemory|dm_ops|mlx5_crypto'",
+        options: "--but 'mlx5_vfio|mlx5_uar|rdmacm|DMTest|DeviceMemory|dm_ops|mlx5_crypto|tag_matching'",
         packages: &[],
     },
     Boot {
         link_layer: LinkLayer::InfiniBand,
         topology: "connectx5.toml",
-        only: "DMTest|DeviceMemory|dm_ops",
+        only: "DMTest|DeviceMemory|dm_ops|tag_matching",
         before: "true",
         options: "",
         packages: &[],

@@ -136,6 +136,10 @@ again! {
     stress:
         counters_wrap psns_wrap_under_loss global_routes unreliable_connections
         many_queue_pairs;
+    tags:
+        messages_find_their_buffers messages_that_nothing_is_for receiver_not_ready messages_without_a_tag
+        entries_are_taken_out announced_data_is_fetched many_are_fetched announcements_left_to_software
+        data_that_will_not_come changes_that_cannot_be_made fetching_waits_for_ready_to_send;
     windows:
         windows_open_a_part_of_a_region nothing_else_is_open
         a_window_is_no_stronger_than_its_region windows_stay_in_their_domain

@@ -9,7 +9,8 @@ use hca_tests::fuzz::feed::seeded;
 #[test]
 pub(crate) fn templates_are_valid() {
     use hca_spec::command::Status::*;
-    let of_state = [Ok, BadSystemState, ResourceBusy, BadResourceState, BadQpState].map(|s| s as u32);
+    let of_state = [Ok, BadSystemState, ResourceBusy, BadResourceState, BadQpState, NoResources];
+    let of_state = of_state.map(|status| status as u32);
     let statuses = fuzz::template_statuses();
     for (name, status) in &statuses {
         let nothing_to_change = *name == "MODIFY_GENERAL_OBJECT";
@@ -45,6 +46,11 @@ pub(crate) fn fields() {
 fn every_field_of_the_table_at_its_edges() {
     let fields = fuzz::every_field_at_its_edges();
     assert!(fields > 3000, "{fields}");
+}
+
+#[test]
+fn steering_entries() {
+    run(fuzz::entries, 300, 6000);
 }
 
 #[test]

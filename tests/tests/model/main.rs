@@ -43,6 +43,7 @@ mod services;
 mod signatures;
 mod streams;
 mod stress;
+mod tags;
 mod tools;
 mod trace;
 mod trace_files;

@@ -369,6 +369,40 @@ fn who_looks_on_sees_the_same_on_the_way() {
     }
 }
 
+/// Packets of full flow are booked many at a time: wherever that is cut, and whatever cuts it, units, ports and memories are left as by single
+/// packets.
+#[test]
+fn full_flow_is_cut_anywhere() {
+    for (seed, options) in (0..24u64).zip(both().into_iter().cycle()) {
+        let rts = RtsAttr { send_psn: Psn::new(0xff_ff00 + seed as u32 * 5), ..RtsAttr::default() };
+        let options = Options { mtu: if seed % 4 > 1 { 5 } else { 4 }, rts, ..options };
+        same(&format!("cuts of seed {seed}"), &options, 1, |pair| {
+            let mut numbers = pattern(seed, 120).into_iter().map(u64::from);
+            let mut number = || numbers.next().unwrap_or_default();
+            let (offset, step) = (number() as usize * 2 * (seed as usize % 3), Ps(1 + 97 * number()));
+            write(pair, 0, 0, (offset, 900_000));
+            let mut sent = 1;
+            for _ in 0..30 {
+                let simulation = simulation(pair);
+                simulation.run(Ps(number() * 11_003) + step);
+                match number() % 8 {
+                    0 => _ = pair.hcas[1].query_qp(&pair.ends[1].qp).expect("QUERY_QP"),
+                    1 => _ = pair.hcas[0].query_qp(&pair.ends[0].qp).expect("QUERY_QP"),
+                    2 => {
+                        write(pair, 0, sent, (offset, 20_000));
+                        sent += 1;
+                    }
+                    3 => _ = simulation.next_event(),
+                    _ => {}
+                }
+            }
+            (0..sent).for_each(|i| _ = pair.sent_ok(0, i));
+            write(pair, 0, sent, (0, 8));
+            pair.sent_ok(0, sent);
+        });
+    }
+}
+
 /// PSNs that begin anew on the way; many messages, of which one begins where the other ends; adapters and links that are slower or faster.
 #[test]
 fn full_flow_of_many_kinds() {

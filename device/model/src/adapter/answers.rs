@@ -122,7 +122,7 @@ impl Core<'_> {
             }
             Data::IntoBuffers { place, offset } => {
                 let Some(message) = qp.requester.messages.get(place) else { return };
-                match self.keyed().scatter(qp.accessor(), &message.wqe.pieces, offset, data) {
+                match self.keyed().scatter(qp.requester_of(&message.wqe), &message.wqe.pieces, offset, data) {
                     Ok(found) => (place, found),
                     Err(fault) => {
                         let (index, opcode) = (message.wqe.index, message.wqe.opcode);

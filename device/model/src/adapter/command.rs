@@ -297,13 +297,13 @@ impl Executor<'_> {
             (Kind::Cq, Action::Query | Action::Change) => {
                 core.cq_write_back(Cqn(number));
             }
-            (Kind::Srq | Kind::XrcSrq | Kind::Rmp, Action::Query) => {
+            (Kind::Srq | Kind::XrcSrq | Kind::Rmp | Kind::Xrq, Action::Query) => {
                 let record = core.function.srqs.get(number).map(SharedQueue::doorbell_record);
                 let posted = record.and_then(|record| core.receive_counter(record));
                 if let (Some(srq), Some(hw)) =
                     (core.function.fw.icm.srqs.get_mut(number), core.function.srqs.get_mut(number))
                 {
-                    hw.write_back(posted, &mut srq.ctx);
+                    hw.write_back(posted, srq);
                 }
             }
             (Kind::Qp, _) => {

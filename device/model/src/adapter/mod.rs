@@ -32,6 +32,7 @@ pub(crate) mod running;
 mod scripted;
 mod send;
 mod streams;
+mod tags;
 mod tracer;
 pub(crate) mod watch;
 

@@ -21,8 +21,9 @@ use crate::ground::event::Event;
 use crate::ground::region::Payload;
 use crate::ground::ring::Trace;
 use crate::ground::time::Ps;
+use crate::ground::timing::Place;
 use crate::link_layer::{Leaving, Lifted, Packet, Path};
-use crate::units::{Inbound, Units};
+use crate::units::{Inbound, Receives, Sends, Units};
 use crate::wire::Repr;
 
 /// What a queue pair and its port have to do with a run while nothing comes between: what waits at the port is taken out, and
@@ -51,6 +52,8 @@ pub(crate) struct Sending<'a> {
     limit: usize,
     /// What a packet takes of a unit.
     service: Ps,
+    /// Packets that are booked when the series is over.
+    series: Option<Sends>,
 }
 
 /// What comes of an event of an [`Outflow`].
@@ -89,6 +92,12 @@ impl Outflow {
     pub(crate) fn waiting(&self) -> usize {
         self.lifted.len()
     }
+
+    /// One comes to the port then, if any does, and the first of those that wait leaves later.
+    #[inline]
+    pub(crate) fn turn_over(&mut self, joins: Option<Ps>) {
+        self.lifted.turn_over(joins);
+    }
 }
 
 impl<'a> Executor<'a> {
@@ -106,6 +115,7 @@ impl<'a> Executor<'a> {
             keys: function.key_changes,
             limit: timing.egress_buffer(),
             service: timing.transmit(),
+            series: None,
         })
     }
 
@@ -245,7 +255,7 @@ impl Executor<'_> {
     }
 
     /// A packet of a flow with so many bytes of payload, `len` on the link, comes to a port by that lane. Returns when it has passed the
-    /// pipeline.
+    /// pipeline. It is booked with the `series` that it is of, if there is one and it waits for nothing.
     #[inline]
     pub(crate) fn flow_arrive(
         &mut self,
@@ -254,14 +264,56 @@ impl Executor<'_> {
         qpn: Qpn,
         service: Ps,
         (payload, len, lane): (usize, usize, u8),
+        series: &mut Option<Receives>,
     ) -> Ps {
         let chip = &mut *self.core.chip;
         if let Some(own) = chip.managed.port_mut(port) {
             own.counters.rcv(len);
             count_unicast(own, (len, lane), Way::In { transport: true });
         }
+        if let Some(booked) = series.as_mut().and_then(|series| chip.units.receive_next(series, now)) {
+            return booked;
+        }
+        if let Some(series) = series.take() {
+            chip.units.end_receives(&series);
+        }
         let inbound = Inbound { bytes: payload, ..Inbound::default() };
         chip.units.receive(now, qpn.0, service, inbound)
+    }
+
+    /// Packets of a flow that come are booked when it is said that the series is over.
+    pub(crate) fn begin_receives(&mut self, qpn: Qpn, service: Ps, payload: usize) -> Option<Receives> {
+        self.core.chip.units.begin_receives(qpn.0, service, payload)
+    }
+
+    /// When a packet that comes at `now` would have passed the pipeline, if others follow it `gap` apart, and each waits for nothing.
+    pub(crate) fn receives_regularly(&self, series: &Receives, now: Ps, gap: Ps) -> Option<Ps> {
+        self.core.chip.units.receives_regularly(series, now, gap)
+    }
+
+    /// So many packets of `len` bytes on the link come to a port like this, the first at `first`.
+    pub(crate) fn receive_all(
+        &mut self,
+        (port, len, lane): (u8, usize, u8),
+        series: &mut Receives,
+        (first, gap): (Ps, Ps),
+        count: usize,
+    ) {
+        let chip = &mut *self.core.chip;
+        chip.units.receive_all(series, first, gap, count as u64);
+        if let Some(own) = chip.managed.port_mut(port) {
+            for _ in 0..count {
+                own.counters.rcv(len);
+                count_unicast(own, (len, lane), Way::In { transport: true });
+            }
+        }
+    }
+
+    /// The series is over.
+    pub(crate) fn end_receives(&mut self, series: Option<Receives>) {
+        if let Some(series) = series {
+            self.core.chip.units.end_receives(&series);
+        }
     }
 
     /// How many packets, each with so many bytes of payload, of a write in progress may be written later than they come, of `most`.
@@ -429,7 +481,7 @@ impl Sending<'_> {
     /// The next packet of a run is made, and the next turn asked for. `false`: nothing has happened, there is no such packet.
     #[inline(never)]
     fn make(&mut self, now: Ps, flow: &mut Outflow, flown: &mut impl FnMut(Flown)) -> bool {
-        let Self { units, qp, keys, service, .. } = self;
+        let Self { units, qp, keys, .. } = self;
         let psn = qp.requester.cursor;
         let Some((index, data)) = qp.run.as_deref().and_then(|run| run.outline(psn, *keys)) else {
             return false;
@@ -439,13 +491,7 @@ impl Sending<'_> {
         qp.sq.yielded = opens > now && !qp.sq.yielded;
         let mut again = opens;
         if !qp.sq.yielded {
-            qp.requester.advance(psn, 1);
-            let qpn = qp.qpn.0;
-            let free = units.send(now, qpn, *service);
-            let ready = units.gather(now, qpn, free, std::iter::once(data));
-            let departs = units.depart(qpn, ready);
-            self.out.outlet.reserve(flow.lane, flow.len);
-            flow.built += 1;
+            let (free, departs) = self.build(now, flow, psn, data);
             if self.watch.is_some() {
                 self.note_made(now, (free, departs), (psn, index), flow.len);
             }
@@ -457,6 +503,119 @@ impl Sending<'_> {
             false => flow.waits = Some(again),
         }
         true
+    }
+
+    /// A packet is made. Returns when the unit is done with it, and when it comes to its port.
+    #[inline(always)]
+    fn build(&mut self, now: Ps, flow: &mut Outflow, psn: Psn, data: Place) -> (Ps, Ps) {
+        let Self { units, qp, service, .. } = self;
+        qp.requester.advance(psn, 1);
+        let qpn = qp.qpn.0;
+        let free = units.send(now, qpn, *service);
+        let ready = units.gather(now, qpn, free, std::iter::once(data));
+        let departs = units.depart(qpn, ready);
+        self.out.outlet.reserve(flow.lane, flow.len);
+        flow.built += 1;
+        (free, departs)
+    }
+
+    /// Whether packets that come to the port only make the queue longer until it looks next, at `looks`; each packet that leaves it lets the
+    /// queue pair make one more, and no other; and nobody looks on.
+    #[inline]
+    pub(crate) fn is_regular(&self, flow: &Outflow, now: Ps, looks: Ps) -> bool {
+        self.watch.is_none()
+            && self.out.timer == Some(looks)
+            && self.out.outlet.lifted_until(&flow.lifted, now) == Some(looks)
+            && flow.waits.is_some()
+            && !self.has_room(flow)
+            && self.out.has_room(flow.lane, self.limit.saturating_add(flow.len))
+    }
+
+    /// What the port and the queue pair do at `now` where the link has become free, if that [is regular](Sending::is_regular): one
+    /// packet leaves, and one is made. Returns when the port looks again, and when the packet that was made comes to it. `None`: it may be
+    /// otherwise, and nothing has happened.
+    #[inline]
+    pub(crate) fn relay(&mut self, now: Ps, flow: &mut Outflow) -> Option<(Ps, Ps)> {
+        let psn = self.qp.requester.cursor;
+        let may_make = flow.waits.is_some_and(|at| at <= now) && self.out.timer == Some(now);
+        let (_, data) = self.qp.run.as_deref().filter(|_| may_make)?.outline(psn, self.keys)?;
+        if !self.out.outlet.may_leave_lifted(&flow.lifted, now) {
+            return None;
+        }
+        let Self { units, series, .. } = self;
+        let booked = series.as_mut().and_then(|series| units.send_next(series, now, &data));
+        if booked.is_none() {
+            self.end_series();
+            if self.units.opens(now) > now {
+                return None;
+            }
+        }
+        let next = self.out.outlet.leave_lifted(&mut flow.lifted, now);
+        self.out.timer = Some(next);
+        (self.qp.sq.turn, self.qp.sq.yielded) = (true, false);
+        let (free, departs) = match booked {
+            Some(booked) => {
+                self.qp.requester.advance(psn, 1);
+                self.out.outlet.reserve(flow.lane, flow.len);
+                flow.built += 1;
+                booked
+            }
+            None => self.build(now, flow, psn, data),
+        };
+        flow.waits = Some(free);
+        Some((next, departs))
+    }
+
+    /// Whether packets that leave from now on, one after the other, find as many credits as the one that left at `now`; the last
+    /// that are known to come do at `last`.
+    pub(crate) fn has_regular_credits(&mut self, flow: &Outflow, now: Ps, last: Ps) -> bool {
+        let gap = flow.lifted.time();
+        self.service <= gap && self.out.outlet.has_regular_credits(&flow.lifted, now, gap, last)
+    }
+
+    /// How many packets of the run may be made yet.
+    pub(crate) fn left(&self) -> u32 {
+        let run = self.qp.run.as_deref().filter(|run| run.covers(self.qp.requester.cursor, self.keys));
+        run.map_or(0, |run| run.left(self.qp.requester.cursor))
+    }
+
+    /// The `i`th packet from the cursor on is made at `now` with the series. Returns when it comes to its port. `None`: it is not to be
+    /// had like this.
+    #[inline]
+    pub(crate) fn make_ahead(&mut self, now: Ps, i: u32) -> Option<Ps> {
+        let Self { units, qp, series: Some(series), keys, .. } = self else { return None };
+        let (_, data) = qp.run.as_deref()?.outline(qp.requester.cursor.add(i), *keys)?;
+        units.send_next(series, now, &data).map(|(_, departs)| departs)
+    }
+
+    /// So many packets were made like this, the last at `now`: each when another one left the port; so many came to it.
+    pub(crate) fn made_ahead(&mut self, now: Ps, flow: &mut Outflow, [made, joined]: [usize; 2]) {
+        let (cursor, gap) = (self.qp.requester.cursor, flow.lifted.time());
+        self.qp.requester.advance(cursor, made as u32);
+        (self.qp.sq.turn, self.qp.sq.yielded) = (true, false);
+        flow.built += made as u32;
+        flow.waits = Some(now + self.service);
+        self.out.outlet.turned_over(&mut flow.lifted, (now, gap), [made, joined]);
+        self.out.timer = Some(now + gap);
+        for _ in 0..joined {
+            self.own.counters.xmit(flow.len);
+            count_unicast(self.own, (flow.len, flow.lane), Way::Out);
+        }
+    }
+
+    /// Packets that follow are booked when it is said that the series is over, if they are like the last.
+    pub(crate) fn begin_series(&mut self) {
+        let (run, cursor) = (self.qp.run.as_deref(), self.qp.requester.cursor);
+        if let Some((_, data)) = run.and_then(|run| run.outline(cursor, self.keys)) {
+            self.series = self.units.begin_sends(self.qp.qpn.0, self.service, &data);
+        }
+    }
+
+    /// The series is over.
+    pub(crate) fn end_series(&mut self) {
+        if let Some(series) = self.series.take() {
+            self.units.end_sends(&series);
+        }
     }
 
     /// Says that a packet was made: the unit is done with it at `free`, and it comes to its port at `departs`.

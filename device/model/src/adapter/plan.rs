@@ -150,7 +150,7 @@ impl Executor<'_> {
                     core.touch(cq.ctx.get(Cqc::DBR_ADDR), 4);
                 }
             }
-            Kind::Srq | Kind::XrcSrq | Kind::Rmp => {
+            Kind::Srq | Kind::XrcSrq | Kind::Rmp | Kind::Xrq => {
                 if let Some(srq) = core.function.srqs.get(number) {
                     core.touch(srq.doorbell_record(), 4);
                 }
@@ -226,6 +226,9 @@ impl Core<'_> {
         let most = qp.requester.messages.len() + qp.sq.deferred() + OTHER_COMPLETIONS;
         for cqn in [qp.params.cqn_snd, qp.params.cqn_rcv] {
             self.plan_consumer(cqn, most);
+        }
+        if let Some(owner) = qp.rq.shared().and_then(|srqn| self.owner_of(srqn)) {
+            self.plan_consumer(owner.cqn, OTHER_COMPLETIONS);
         }
         if let Some(Current::Send { receive, .. }) = &qp.responder.current {
             self.plan_consumer(qp.receive_cqn(receive), OTHER_COMPLETIONS);
@@ -425,8 +428,9 @@ impl Core<'_> {
         use Operation as Op;
         match repr.operation {
             Op::SendFirst | Op::SendOnly | Op::SendOnlyImm | Op::SendOnlyInval => {
-                if let Some(receive) = self.plan_take(qp, target.xrc) {
-                    self.plan_scatter(qp, &receive, 0, payload);
+                let tagged = self.plan_tagged(qp, repr, payload);
+                if let Some(receive) = tagged.or_else(|| self.plan_take(qp, target.xrc)) {
+                    self.plan_scatter(qp, &receive, 0, payload.split_at(receive.skipped()).1);
                 }
             }
             Op::SendMiddle | Op::SendLast | Op::SendLastImm | Op::SendLastInval => {
@@ -472,7 +476,8 @@ impl Core<'_> {
         let data = if atomic { Payload::Bytes(&original) } else { payload };
         if let Data::IntoBuffers { place, offset } = qp.locate_data(repr, data.len(), 0)
             && let Some(message) = qp.requester.messages.get(place)
-            && let Ok(found) = self.keyed().scatter(qp.accessor(), &message.wqe.pieces, offset, data)
+            && let Ok(found) =
+                self.keyed().scatter(qp.requester_of(&message.wqe), &message.wqe.pieces, offset, data)
         {
             found.ignore("it is only planned");
         }

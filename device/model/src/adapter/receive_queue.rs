@@ -9,6 +9,7 @@ use super::core::Core;
 use super::send::FLUSH_MOST;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::recv::{MAX_STRIDE, NoReceive, Receive, ReceiveQueue, XrcSrq, error_counters};
+use crate::engines::qp::tags::Found;
 use crate::ground::time::Ps;
 
 impl Core<'_> {
@@ -132,7 +133,14 @@ impl Core<'_> {
         }
         match &mut qp.rq {
             ReceiveQueue::None => Err(NoReceive::NotReady),
-            ReceiveQueue::Shared(srqn) => self.take_shared(now, *srqn),
+            ReceiveQueue::Shared(srqn) => {
+                let srqn = *srqn;
+                let receive = self.take_shared(now, srqn)?;
+                Ok(match self.owner_of(srqn) {
+                    Some(owner) => receive.untagged(owner, Found::NoTag),
+                    None => receive,
+                })
+            }
             ReceiveQueue::Own { head, posted, .. } => {
                 if *head == *posted {
                     *posted = self.receive_counter(qp.params.doorbell_record).ok_or(NoReceive::Broken)?;
@@ -184,6 +192,10 @@ impl Core<'_> {
         receive: &Receive,
         syndrome: Syndrome,
     ) {
+        if receive.is_entry() {
+            let (cqn, cqe) = qp.canceled(receive);
+            return self.complete_for(now, qp, cqn, cqe, &[]);
+        }
         for counter in error_counters(syndrome).into_iter().flatten() {
             self.function.fw.icm.count(qp.qpn, counter);
         }

@@ -227,9 +227,27 @@ impl Core<'_> {
         let target = qp.target(&view, repr)?;
         match qp.request(&view, &target, repr, payload.len())? {
             Action::Receive { starts } => {
+                let mut payload = payload;
                 if starts {
-                    let receive = self.take_receive(now, qp, target.xrc)?;
-                    qp.responder.current = Some(Current::Send { receive, offset: 0 });
+                    let receive = match self.take_tagged(now, qp, repr, payload)? {
+                        Some(receive) => receive,
+                        None => self.take_receive(now, qp, target.xrc)?,
+                    };
+                    if receive.announces() {
+                        match self.take_announcement(now, qp, receive, payload) {
+                            None => {
+                                qp.responder.epsn = repr.psn.next();
+                                return Ok(());
+                            }
+                            Some((receive, headers)) => {
+                                payload = headers;
+                                qp.responder.current = Some(Current::Send { receive, offset: 0 });
+                            }
+                        }
+                    } else {
+                        payload = payload.split_at(receive.skipped()).1;
+                        qp.responder.current = Some(Current::Send { receive, offset: 0 });
+                    }
                 }
                 self.receive_payload(now, qp, &target, (path, repr), payload)?;
             }
@@ -273,7 +291,8 @@ impl Core<'_> {
         let only =
             matches!(repr.operation, Operation::SendOnly | Operation::SendOnlyImm | Operation::SendOnlyInval);
         let cqn = qp.receive_cqn(receive);
-        let inline = only && payload.len() <= self.scatter_room(cqn, qp.params.scatter_response);
+        let entry = receive.is_entry();
+        let inline = only && !entry && payload.len() <= self.scatter_room(cqn, qp.params.scatter_response);
         if !inline {
             let found = self
                 .keyed()
@@ -283,6 +302,9 @@ impl Core<'_> {
         }
         if let Some(Current::Send { offset, .. }) = &mut qp.responder.current {
             *offset = end;
+        }
+        if begin == 0 && !only && entry {
+            self.tell_consumed(now, qp);
         }
         let Some(opcode) = QueuePair::ends_receive(repr.operation) else { return Ok(()) };
         let mut word = repr.imm.unwrap_or(0);
@@ -399,6 +421,10 @@ impl Core<'_> {
         cqe.set(Cqe::BYTE_CNT, bytes as u32).set(Cqe::IMM_INVAL_PKEY, word);
         cqe.set(Cqe::SE, repr.solicited.into());
         path.tell_source(&mut cqe);
+        // Completions about tags tell of no GRH (rdma-core, `test_tag_matching.py`).
+        if receive.tagged.is_some() {
+            cqe.set(Cqe::GRH, 0);
+        }
         if qp.service == ServiceType::Dct {
             cqe.set(Cqe::RQPN, qp.params.remote_qpn.0);
         }

@@ -220,9 +220,14 @@ impl Core<'_> {
             syndrome = Syndrome::WorkRequestFlushed;
         }
         for message in qp.requester.abandon(FLUSH_MOST.into()).into_iter().filter(|m| !m.connect) {
+            if let Some(offload) = message.wqe.offload {
+                self.cancel_offload(now, qp, &message.wqe, offload);
+                continue;
+            }
             self.complete_send_error(now, qp, message.wqe.index, message.wqe.opcode as u32, syndrome);
             syndrome = Syndrome::WorkRequestFlushed;
         }
+        self.cancel_offloads(now, qp);
         match qp.requester.messages.is_empty() {
             true => self.flush_unfetched(now, qp),
             false => self.schedule(now, HcaEvent::SendDoorbell(qp.qpn)),
@@ -307,6 +312,9 @@ impl Core<'_> {
 
     /// Tells that a message went well.
     fn tell_done(&mut self, now: Ps, qp: &mut QueuePair, message: &mut Message) {
+        if let Some(offload) = message.wqe.offload {
+            return self.offload_done(now, qp, &message.wqe, offload);
+        }
         if !message.connect {
             let (qpn, index) = (qp.qpn, message.wqe.index);
             self.note(now, Event::Done { qpn, index, status: Status(None) });
@@ -355,7 +363,7 @@ impl Core<'_> {
         }
         let done = qp.requester.all_sent();
         // Whatever comes later asks for a turn itself.
-        if qp.sends() && !(done && qp.sq.is_empty()) {
+        if qp.sends() && !(done && qp.has_nothing_to_begin()) {
             let pause = if done { self.chip.units.pause() } else { Ps::ZERO };
             self.ask_turn(sent.free + pause, qp);
         }
@@ -372,6 +380,9 @@ impl Core<'_> {
                 self.ask_turn(at, qp);
             }
             return false;
+        }
+        if let Some(begun) = self.begin_offload(now, qp) {
+            return begun;
         }
         // The depth of outstanding reads holds back whatever comes next only if that is one itself, but
         // what comes next is known after the fetch: look first, fetch when it can start.
@@ -466,7 +477,11 @@ impl Core<'_> {
 
     /// Executes a WQE that sends nothing.
     fn local_message(&mut self, now: Ps, qp: &mut QueuePair, wqe: Box<Wqe>) {
-        if let Err(syndrome) = self.execute_local(now, qp, &wqe) {
+        let executed = match &wqe.tags {
+            Some(change) => self.change_list(now, qp, &wqe, change),
+            None => self.execute_local(now, qp, &wqe),
+        };
+        if let Err(syndrome) = executed {
             return self.push_failed(now, qp, wqe, syndrome);
         }
         let at = self.time_local(now, qp, &wqe);

@@ -37,7 +37,7 @@ pub enum What {
 }
 
 /// Words for the kinds of objects that can be looked at.
-pub const KINDS: [(&str, Kind); 19] = [
+pub const KINDS: [(&str, Kind); 20] = [
     ("qp", Kind::Qp),
     ("cq", Kind::Cq),
     ("eq", Kind::Eq),
@@ -51,6 +51,7 @@ pub const KINDS: [(&str, Kind); 19] = [
     ("tir", Kind::Tir),
     ("tis", Kind::Tis),
     ("rmp", Kind::Rmp),
+    ("xrq", Kind::Xrq),
     ("xrc_srq", Kind::XrcSrq),
     ("dct", Kind::Dct),
     ("xrcd", Kind::Xrcd),
@@ -148,7 +149,7 @@ fn object(function: &Function, kind: Kind, number: u32) -> Result<Vec<Part>, Str
         Kind::Qp | Kind::Sq => requests::queue_pair(function, kind, number),
         Kind::Cq => queues::completion(function, number),
         Kind::Eq => queues::event(function, number),
-        Kind::Srq | Kind::XrcSrq | Kind::Rmp => queues::shared(function, kind, number),
+        Kind::Srq | Kind::XrcSrq | Kind::Rmp | Kind::Xrq => queues::shared(function, kind, number),
         Kind::Mkey => key(function, number),
         Kind::Pd | Kind::Xrcd | Kind::TransportDomain | Kind::Uar => domain(function, kind, number),
         _ => reported(function, kind, number).map(|part| vec![part]),

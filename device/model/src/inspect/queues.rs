@@ -79,6 +79,9 @@ pub(super) fn shared(function: &Function, kind: Kind, number: u32) -> Option<Vec
             .with("posted_and_not_taken", hardware.counts(counter))
             .with("next_index", next >> srq.log_stride)
             .with("limit_armed", hardware.is_armed());
+        if let Some(tags) = &hardware.tags {
+            queue = queue.with("tags_that_wait", tags.len() as u64);
+        }
     }
     queue = with_record(queue, record, ["record_counter", ""]);
     Some(vec![context, queue])

@@ -37,4 +37,17 @@ impl Lifted {
     pub(crate) fn len(&self) -> usize {
         self.ready.len()
     }
+
+    /// What each takes of the link.
+    #[inline]
+    pub(crate) fn time(&self) -> Ps {
+        self.time
+    }
+
+    /// One joins them then, if any does, and the first leaves later.
+    #[inline]
+    pub(crate) fn turn_over(&mut self, joins: Option<Ps>) {
+        self.ready.extend(joins);
+        self.ready.pop_front();
+    }
 }

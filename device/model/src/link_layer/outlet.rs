@@ -125,6 +125,16 @@ of_all! {
     fn push_lifted(&mut self, lifted: &mut Lifted, now: Ps);
     /// The first of those leaves at `now`, if it can.
     fn next_lifted(&mut self, lifted: &mut Lifted, now: Ps) -> Leaving;
+    /// Whether the first of those leaves at `now`, and the next one when the link is free again. If not, they may do so yet.
+    fn may_leave_lifted(&mut self, lifted: &Lifted, now: Ps) -> bool;
+    /// It does. Returns when the link is free again.
+    fn leave_lifted(&mut self, lifted: &mut Lifted, now: Ps) -> Ps;
+    /// Whether packets that leave from now on, `gap` apart, find as many credits as the one that left at `now`; the last that are known
+    /// to come do at `last`.
+    fn has_regular_credits(&mut self, lifted: &Lifted, now: Ps, gap: Ps, last: Ps) -> bool;
+    /// So many packets have left, `gap` apart, the last at `now`; so many have come; for each that left one is being made, and credits
+    /// came.
+    fn turned_over(&mut self, lifted: &mut Lifted, at: (Ps, Ps), left_and_joined: [usize; 2]);
     /// The same as [`Outlet::credit`] while what waits is taken out.
     fn credit_lifted(&mut self, now: Ps, lifted: &Lifted, n: u32, at: Ps) -> Option<Ps>;
     /// Sends the next packet, if one can leave up to `horizon` with the credits that are here at `now`.

@@ -4,7 +4,7 @@ use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 
 use super::cache::Cache;
-use super::calendar::Calendar;
+use super::calendar::{Ahead, Calendar};
 use crate::ground::timing::{PcieCost, Profile, Timing};
 
 /// log2 of the calendar pages of a link direction in ps: 16 ns, about a TLP of 256 bytes.
@@ -79,6 +79,19 @@ impl Whole {
             alike: bytes.is_multiple_of(cost.completion_chunk().max(1)),
         }
     }
+}
+
+/// What reads take that are several whole requests each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AlikeReads {
+    /// Requests of one.
+    pub(super) count: usize,
+    /// What each takes of the link.
+    pub(super) request: Ps,
+    /// What its data takes.
+    pub(super) completion: Ps,
+    /// From a request's departure to its data.
+    pub(super) latency: Ps,
 }
 
 /// The link between adapter and host. Writes, read requests and interrupts share the direction to the host, completions
@@ -213,6 +226,94 @@ impl Bus {
         }
         self.counts.reads += (count - left) as u64;
         done
+    }
+
+    /// What a read of `bytes` at `address` takes that is several whole requests, if all such at places that many bytes apart take the same,
+    /// and so many of them have tags of their own.
+    pub(super) fn alike_reads(&self, address: u64, bytes: usize, reads: usize) -> Option<AlikeReads> {
+        let Whole { bytes: most, alike, request, .. } = self.whole;
+        let count = bytes / most;
+        let regular = alike && count > 1 && count * reads <= self.tags.len() && bytes.is_multiple_of(most);
+        (regular && self.iommu.is_none()).then(|| AlikeReads {
+            count,
+            request,
+            completion: self.cost.completion_at(address, most),
+            latency: self.cost.read_latency(),
+        })
+    }
+
+    /// How far both directions are booked: to the host, and from it.
+    pub(super) fn ahead(&self) -> (Ahead, Ahead) {
+        (self.up.ahead(), self.down.ahead())
+    }
+
+    /// The tag that the next read takes.
+    pub(super) fn next_tag(&self) -> usize {
+        self.next_tag
+    }
+
+    /// The one behind `count` tags from that one on.
+    #[inline]
+    pub(super) fn tag_after(&self, tag: usize, count: usize) -> usize {
+        let next = tag + count;
+        if next < self.tags.len() { next } else { next - self.tags.len() }
+    }
+
+    /// Whether `count` tags from that one on, used in turn, are free at `start`.
+    #[inline]
+    pub(super) fn are_free(&self, tag: usize, count: usize, start: Ps) -> bool {
+        let free = |tags: &[Ps]| tags.iter().fold(true, |free, tag| free & (*tag <= start));
+        match self.tags.get(tag..tag + count) {
+            Some(tags) => free(tags),
+            None => {
+                let after = self.tag_after(tag, count);
+                self.tags.get(tag..).is_some_and(free) && self.tags.get(..after).is_some_and(free)
+            }
+        }
+    }
+
+    /// Books a read of so many requests from `start` on, of which is known that it waits for nothing; its tags begin at `tag`.
+    pub(super) fn book_alike(
+        &mut self,
+        (now, start): (Ps, Ps),
+        tag: usize,
+        (count, request): (usize, Ps),
+        (latency, completion): (Ps, Ps),
+    ) {
+        let last = count as u64 - 1;
+        let Some(requests) = self.up.admit_row(now, (start, start), request, count as u64) else { return };
+        let ends = (requests.done(0) + latency, requests.done(last) + latency);
+        let Some(row) = self.down.admit_row(now, ends, completion, count as u64) else { return };
+        let mut tag = tag;
+        for i in 0..count as u64 {
+            if let Some(tag) = self.tags.get_mut(tag) {
+                *tag = row.done(i);
+            }
+            tag = self.tag_after(tag, 1);
+        }
+    }
+
+    /// So many reads of so many whole requests were made, and `next` is the tag of the next.
+    pub(super) fn count_alike(&mut self, reads: u64, requests: usize, next: usize) {
+        self.counts.reads += reads * requests as u64;
+        self.counts.read_bytes += reads * (requests * self.whole.bytes) as u64;
+        self.next_tag = next;
+    }
+
+    /// What a write of `bytes` takes of the link, and then until the host sees it, if that is always the same.
+    pub(super) fn idle_write(&self, bytes: usize) -> Option<(Ps, Ps)> {
+        self.iommu.is_none().then(|| (self.cost.write(bytes), self.cost.write_latency()))
+    }
+
+    /// Books a write that takes so much of the link from `start` on.
+    pub(super) fn book_write(&mut self, (now, start): (Ps, Ps), write: Ps) {
+        self.up.admit(now, start, write);
+    }
+
+    /// So many writes of `bytes` each were made.
+    pub(super) fn count_writes(&mut self, writes: u64, bytes: usize) {
+        self.counts.writes += writes;
+        self.counts.written_bytes += writes * bytes as u64;
     }
 
     /// When the host sees the last byte of a write of `bytes` to `address` that is issued at `start`. Writes keep their

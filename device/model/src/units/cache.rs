@@ -61,6 +61,18 @@ impl Cache {
         found.is_some()
     }
 
+    /// Whether `key` was used last.
+    #[inline]
+    pub fn used_last(&self, key: u64) -> bool {
+        let tag = key.wrapping_add(1);
+        tag == self.last && tag != 0
+    }
+
+    /// The key that was used last is used so often again.
+    pub fn use_again(&mut self, times: u64) {
+        self.hits += times;
+    }
+
     /// Whether `key` is there; this is no use of it.
     pub fn holds(&self, key: u64) -> bool {
         let set = self.set(key);

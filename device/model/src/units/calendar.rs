@@ -114,7 +114,49 @@ impl Row {
     }
 }
 
+/// How far a calendar is booked, kept beside it: jobs that begin behind all that is booked find the server idle.
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead {
+    slots: u64,
+    page: u32,
+    /// The last page with work.
+    last: u64,
+}
+
+impl Ahead {
+    /// The begin of the page in which a job begins that can at `start`, if it is behind all that is booked.
+    #[inline]
+    pub fn begin(&self, start: Ps) -> Option<Ps> {
+        let page = start.0 >> self.page;
+        (page > self.last).then_some(Ps(page << self.page))
+    }
+
+    /// Such a job, of so much work, is booked.
+    #[inline]
+    pub fn put(&mut self, start: Ps, work: Ps) {
+        self.last = (start.0 >> self.page) + self.filled(work);
+    }
+
+    /// Pages that a job fills.
+    #[inline]
+    fn filled(&self, work: Ps) -> u64 {
+        let each = if self.slots == 1 { work.0 } else { work.0 / self.slots };
+        each >> self.page
+    }
+
+    /// Whether a job that can begin `gap` after one of so much work, which was behind all others, is behind that.
+    #[inline]
+    pub fn has_room_for(&self, work: Ps, gap: Ps) -> bool {
+        gap.0 >> self.page > self.filled(work)
+    }
+}
+
 impl Calendar {
+    /// How far it is booked.
+    pub fn ahead(&self) -> Ahead {
+        Ahead { slots: self.slots, page: self.page, last: self.tail.page }
+    }
+
     /// A server of `slots` slots (at least one) with pages of 2^`page` ps, at most 2^16: 64 of them are what the start of time moves by.
     pub fn new(slots: u64, page: u32) -> Self {
         Self {

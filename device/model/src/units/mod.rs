@@ -15,6 +15,9 @@ mod frames;
 mod notes;
 #[cfg(test)]
 mod published;
+mod series;
+#[cfg(test)]
+mod tests;
 
 pub use bus::{Bus, PcieCounts};
 pub use cache::{Cache, WqeCache};
@@ -23,6 +26,7 @@ use frames::FramePipe;
 pub use frames::Lookups;
 pub(crate) use notes::Note;
 use notes::{Access, Notes};
+pub(crate) use series::{Receives, Sends};
 
 /// log2 of the calendar pages of the processing units in ps: 65 ns, about a job.
 const POOL_PAGE: u32 = 16;
@@ -132,6 +136,7 @@ pub struct Units {
     wqe_miss: Ps,
     line: Ps,
     write: Ps,
+    piece: Ps,
     pause: Ps,
     send_pipeline: Ps,
     receive_wqe: Ps,
@@ -181,6 +186,7 @@ impl Units {
             wqe_miss: profile.units.wqe_miss_ns.0,
             line: receive.line_ns.0,
             write: receive.write_ns.0,
+            piece: receive.piece_ns.0,
             pause: profile.send.pause_ns.0,
             send_pipeline: profile.send.pipeline_ns.0,
             receive_wqe: receive.wqe_ns.0,
@@ -446,6 +452,9 @@ impl Units {
         if inbound.hands_on || inbound.completes && inbound.bytes == 0 && !inbound.takes_receive {
             self.take(now, worked, number, self.write);
         }
+        if self.has_further_pieces(inbound.bytes) {
+            self.further_pieces(now, worked, inbound.bytes);
+        }
         if let Some(span) = inbound.to {
             done = self.translate(Direction::Receives, now, number, (worked, &span));
         }
@@ -469,6 +478,21 @@ impl Units {
         let lane = self.lane(number);
         lane.handled = lane.handled.max(done);
         lane.handled
+    }
+
+    /// Whether payload of so many bytes takes time of units beside that of its packet.
+    #[inline]
+    const fn has_further_pieces(&self, bytes: usize) -> bool {
+        self.piece.0 > 0 && self.cost.writes(bytes) > 1
+    }
+
+    /// Payload that does not fit into one write of PCIe takes time of any unit for each further one: it holds up neither the
+    /// queue pair nor what this packet does.
+    fn further_pieces(&mut self, now: Ps, start: Ps, bytes: usize) {
+        for _ in 1..self.cost.writes(bytes) {
+            self.receivers.admit(now, start, self.piece);
+            self.busy += self.piece;
+        }
     }
 
     /// When a response may write a part of the line at `address`: one after the other do where the low 12 bits are those of
@@ -610,6 +634,7 @@ impl Rebase for Units {
             wqe_miss: _,
             line: _,
             write: _,
+            piece: _,
             pause: _,
             send_pipeline: _,
             receive_wqe: _,
@@ -635,141 +660,5 @@ impl Rebase for Units {
         lines.rebase(by);
         loaded.rebase(by);
         notes.rebase(by);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ground::timing::Profile;
-
-    const NS: fn(u64) -> Ps = Ps::from_ns;
-
-    fn units(edits: &[(&str, &str)]) -> Units {
-        let mut text = Profile::text("connectx4").unwrap().to_string();
-        for (key, value) in edits {
-            let mut profile = Profile::connectx4();
-            profile.set(key, value).unwrap();
-            let (section, key) = key.split_once('.').unwrap();
-            let begin = text.find(&format!("[{section}]")).unwrap();
-            let line = begin + text[begin..].find(&format!("\n{key} ")).unwrap() + 1;
-            let end = line + text[line..].find('\n').unwrap();
-            text.replace_range(line..end, &format!("{key} = {value}"));
-        }
-        let profile = Profile::from_toml(&text).unwrap();
-        Units::new(&Timing::new(&profile))
-    }
-
-    #[test]
-    fn a_queue_pair_is_worked_on_in_order_and_others_beside_it() {
-        let mut u = units(&[]);
-        u.context(Ps::ZERO, 1);
-        u.context(Ps::ZERO, 2);
-        let now = NS(10_000);
-        assert_eq!(u.send(now, 1, NS(100)), now + NS(100));
-        assert_eq!(u.send(now, 1, NS(100)), now + NS(200));
-        assert_eq!(u.send(now, 2, NS(100)), now + NS(100));
-    }
-
-    #[test]
-    fn more_queue_pairs_than_contexts_are_slower() {
-        let rate = |qps: u32| {
-            let mut u = units(&[("cache.context_entries", "64")]);
-            let last = (0..20_000).map(|i| u.send(Ps::ZERO, i * 7 % qps, NS(100))).max().unwrap();
-            20_000.0 / last.as_ns() as f64
-        };
-        assert!(rate(512) < 0.8 * rate(32), "{} {}", rate(512), rate(32));
-    }
-
-    #[test]
-    fn gathered_data_comes_after_a_read() {
-        let mut u = units(&[]);
-        let span = Place { key: 1, va: 0x1000, len: 64, page: Some(12) };
-        let cold = u.gather(Ps::ZERO, 1, Ps::ZERO, [span].into_iter());
-        let now = NS(10_000);
-        let warm = u.gather(now, 1, now, [span].into_iter()) - now;
-        assert!(warm > NS(300) && warm < NS(600), "{warm}");
-        assert!(cold > warm + warm + warm - NS(100), "the key, then the translation, then the data: {cold}");
-        assert_eq!(u.gather(now, 1, now, [].into_iter()), now, "inline data is there");
-    }
-
-    #[test]
-    fn lists_of_registrations_are_loaded_one_after_the_other() {
-        let mut u = units(&[]);
-        let list = |qp: u32| [Place { key: qp, va: 0x1000, len: 64, page: None }].into_iter();
-        (1..=2).for_each(|qp| _ = u.load(Ps::ZERO, qp, Ps::ZERO, list(qp)));
-        let now = NS(10_000);
-        let first = u.load(now, 1, now, list(1)) - now;
-        assert!(first > u.load + NS(300), "a read and what comes beside it: {first}");
-        assert_eq!(u.load(now, 2, now, list(2)) - now, first + first, "another queue pair's waits");
-    }
-
-    #[test]
-    fn packets_of_a_queue_pair_leave_in_order() {
-        let mut u = units(&[]);
-        let first = u.depart(5, NS(700));
-        assert_eq!(u.depart(5, NS(300)), first);
-        assert!(u.depart(6, NS(300)) < first);
-    }
-
-    #[test]
-    fn what_a_packet_writes_is_seen_later_and_in_order() {
-        let mut u = units(&[]);
-        u.context(Ps::ZERO, 1);
-        let now = NS(10_000);
-        let write = Inbound { bytes: 64, ..Inbound::default() };
-        let at = u.receive(now, 1, NS(50), write);
-        assert!(at > now + NS(50) + u.bus.write_latency());
-        assert_eq!(u.receive(now, 1, NS(50), Inbound::default()), at, "a read does not overtake a write");
-    }
-
-    #[test]
-    fn a_wqe_that_was_evicted_is_read_again() {
-        let mut u = units(&[("cache.wqe_blocks", "4"), ("cache.wqe_ways", "4")]);
-        u.context(Ps::ZERO, 1);
-        let now = NS(10_000);
-        let mark = u.carried(now, 1, 0, 1).unwrap();
-        let answer = Inbound { wqe: Some(mark), ..Inbound::default() };
-        let usual = u.receive(now, 1, NS(50), answer) - now;
-        let then = NS(20_000);
-        (0..4).for_each(|_| _ = u.carried(then, 1, 1, 1));
-        let again = u.receive(then, 1, NS(50), answer) - then;
-        assert!(again > usual + NS(300), "{again} {usual}");
-        assert_eq!(u.counts().wqes, Ratio { hits: 1, misses: 1 });
-    }
-
-    #[test]
-    fn a_wqe_is_evicted_while_its_answer_waits_for_a_unit() {
-        let mut u = units(&[("cache.wqe_blocks", "20"), ("cache.wqe_ways", "20")]);
-        u.context(Ps::ZERO, 1);
-        // One in 100 ns; then the units are busy for 10 us.
-        let marks: Vec<Mark> = (1..=30).filter_map(|i| u.carried(NS(100 * i), 1, 1, 1)).collect();
-        let now = NS(3000);
-        let answer = Inbound { wqe: marks.last().copied(), ..Inbound::default() };
-        u.receive(now, 1, NS(50), answer);
-        (0..16_000).for_each(|_| _ = u.receivers.admit(now, now, NS(10)));
-        u.receive(now, 2, NS(50), answer);
-        assert_eq!(u.counts().wqes, Ratio { hits: 1, misses: 1 });
-    }
-
-    #[test]
-    fn a_wqe_that_comes_before_its_context_is_dropped() {
-        let mut u = units(&[]);
-        assert_eq!(u.carried(Ps::ZERO, 7, 0, 1), None);
-        u.send(Ps::ZERO, 7, NS(10));
-        assert!(u.carried(Ps::ZERO, 7, 0, 1).is_some());
-    }
-
-    #[test]
-    fn atomics_wait_for_locks_and_slots() {
-        let mut u = units(&[("receive.atomic_slots", "2")]);
-        let first = u.atomic(Ps::ZERO, 0, 8);
-        assert_eq!(u.atomic(Ps::ZERO, 0, 16), first, "another lock");
-        assert!(u.atomic(Ps::ZERO, 0, 24) > first, "no slot");
-        let mut u = units(&[("receive.atomic_queues", "4")]);
-        let first = u.atomic(Ps::ZERO, 0, 8);
-        assert_eq!(u.atomic(Ps::ZERO, 0, 8 + 4096), first + first, "the same lock");
-        assert_eq!(u.atomic(Ps::ZERO, 4, 16), first + first, "behind that in a queue");
-        assert_eq!(u.atomic(Ps::ZERO, 1, 24), first, "another queue");
     }
 }

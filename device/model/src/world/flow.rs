@@ -3,10 +3,15 @@
 //! those of packets. Before anything else happens the packets are there again; while the world's owner has his turn and lets nothing
 //! happen but that the time goes on, the flow stays as it is.
 
+mod regular;
+mod rounds;
+
 use std::collections::VecDeque;
 
 use hca_firmware::FunctionId;
 use hca_spec::ids::Psn;
+
+use regular::{Hands, Progress};
 
 use super::pace::Pace;
 use super::stages::{Stage, earlier};
@@ -15,7 +20,7 @@ use super::{Class, Event, World};
 use crate::adapter::core::HcaEvent;
 use crate::adapter::outflow::{Flown, Outflow, Rest};
 use crate::ground::node::{HcaId, PortRef};
-use crate::ground::time::{EventHeap, Key, Ps, Source};
+use crate::ground::time::{EventHeap, Key, Ps};
 use crate::link_layer::{Packet, Sent, blocks};
 
 /// With fewer packets to be sent a flow is not begun.
@@ -352,19 +357,45 @@ impl World {
         let (Some((mut sender, mut receiver)), Some((carrier, near))) = (both, link) else {
             return Ok(Ended::Before);
         };
-        let Flow { out, departs, arrives, receives, next, sample, payload, left, events } = flow;
+        let Flow { out, next, sample, payload, .. } = &*flow;
         let len = sample.len();
-        let own = Source::new(Class::Node as u8, train.from.0, 0);
-        let at_port = Source::new(Class::Packet as u8, way.to.0, way.to_port);
-        let there = Source::new(Class::Node as u8, way.to.0, 0);
-        let credits_at = Source::new(Class::Credit as u8, train.from.0, way.from_port);
+        let own = Class::Node.at(train.from, 0);
+        let at_port = Class::Packet.at(way.to, way.to_port);
+        let there = Class::Node.at(way.to, 0);
+        let credits_at = Class::Credit.at(train.from, way.from_port);
         let peer = sample.repr().dest_qp;
         let (lane, room, service) = (out.lane(), blocks(len), receiver.flow_service(*payload));
         let silent = sender.run().map_or(0, |run| run.silent(*next).min(PUT_OFF));
         let may_put_off = receiver.may_put_off(peer, *payload, silent);
         let limit = |heap: &EventHeap<Event>| heap.next_key().map_or(others, |next| next.min(others));
         let mut before = limit(heap);
+        // Whether what comes next may be regular.
+        let mut regular = may_put_off > 0;
         loop {
+            if std::mem::take(&mut regular) {
+                let mut hands = Hands {
+                    from: train.from,
+                    way,
+                    sender: &mut sender,
+                    receiver: &mut receiver,
+                    carrier: &mut **carrier,
+                    near,
+                    intake: intake.as_ref(),
+                    heap,
+                    peer,
+                    service,
+                    room,
+                    may_put_off,
+                };
+                let mut progress = Progress { now, until, put_off, moments: 0, events: 0 };
+                let unasked = pace.unasked(effects);
+                let done = flow.go_on_regularly(train, &mut hands, &mut progress, before.at(), unasked);
+                let Progress { moments, events, .. } = progress;
+                pace.ran_unasked(moments, events);
+                done?;
+                before = limit(heap);
+            }
+            let Flow { out, departs, arrives, receives, next, sample, payload, left, events } = &mut *flow;
             let (mut key, mut stage) = train.next_that_moves();
             let bound = key.min(before);
             // Departures that only make a queue longer, and receptions that are put off: nothing comes of them.
@@ -462,10 +493,12 @@ impl World {
                         return Ok(Ended::Rest(rest));
                     }
                     before = limit(heap);
+                    regular = may_put_off > 0 && stage == Stage::Port;
                 }
                 Stage::Arrive => {
                     take(arrives, train.first_mut(Stage::Arrive));
-                    let at = receiver.flow_arrive(now, way.to_port, peer, service, (*payload, len, lane));
+                    let of = (*payload, len, lane);
+                    let at = receiver.flow_arrive(now, way.to_port, peer, service, of, &mut None);
                     if receiver.core.traces() {
                         sample.set_psn(next.add(receives.len() as u32));
                         receiver.core.note_received(now, at, service, sample);
@@ -526,7 +559,7 @@ impl World {
         }
         let Some(link) = self.links.get_mut(way.link) else { return true };
         if let Some(at) = link.carrier.pass(start, near, len) {
-            let there = Source::new(Class::Packet as u8, way.to.0, way.to_port);
+            let there = Class::Packet.at(way.to, way.to_port);
             let key = self.heap.reserve(at + way.forth, there);
             keep(&mut flow.arrives, train.first_mut(Stage::Arrive), key);
         }

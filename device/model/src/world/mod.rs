@@ -107,6 +107,14 @@ enum Class {
     Manager,
 }
 
+impl Class {
+    /// What orders events of this class at an adapter, by that of its ports; 0: of itself.
+    #[inline]
+    const fn at(self, hca: HcaId, port: u8) -> Source {
+        Source::new(self as u8, hca.0, port)
+    }
+}
+
 enum Event {
     Hca {
         hca: HcaId,

@@ -9,7 +9,6 @@ use crate::adapter::chip::Chip;
 use crate::adapter::core::PortChanged;
 use crate::adapter::function::{Function, FunctionState};
 use crate::ground::node::{HcaId, PortRef};
-use crate::ground::time::Source;
 use crate::link_layer::Sent;
 
 /// Takes what is there, in order: a single one, mostly.
@@ -42,7 +41,7 @@ impl World {
             return self.collect_all(id, function);
         }
         let (epoch, now, heap) = (*epoch, self.now, &mut self.heap);
-        let own = Source::new(Class::Node as u8, id.0, 0);
+        let own = Class::Node.at(id, 0);
         // Mostly it is one, which needs no loop.
         match out.events.len() {
             0 => {}
@@ -115,7 +114,7 @@ impl World {
                 continue;
             }
             let (now, heap) = (self.now, &mut self.heap);
-            let own = Source::new(Class::Node as u8, id.0, 0);
+            let own = Class::Node.at(id, 0);
             if !out.for_others.is_empty() {
                 for (at, function, event) in out.for_others.drain(..) {
                     let Some(other) = functions.get(usize::from(function.0)) else { continue };
@@ -131,7 +130,7 @@ impl World {
                 continue;
             }
             while let Some((port, at)) = out.credit_turns.pop() {
-                let source = Source::new(Class::Credit as u8, id.0, port);
+                let source = Class::Credit.at(id, port);
                 heap.push(at, source, Event::Credits { port: PortRef::of_hca(id, port) });
             }
             let quiet = out.vectors.is_empty() && out.loopback.is_empty() && out.sent.is_empty();

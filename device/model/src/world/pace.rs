@@ -16,12 +16,31 @@ pub trait Allowance {
     fn may_unseen(&mut self) -> Option<bool> {
         None
     }
+
+    /// How many such events may run before [`Allowance::may_unseen`] has something to say.
+    fn unasked(&self) -> u32 {
+        0
+    }
+
+    /// So many of those have run.
+    fn ran_unasked(&mut self, _events: u32) {}
 }
 
 impl<F: FnMut(&World) -> bool> Allowance for F {
     fn may(&mut self, world: &World) -> bool {
         self(world)
     }
+}
+
+/// How far a world may run without that its owner is asked, as long as nothing happens that he sees.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unasked {
+    /// Until then.
+    pub(super) until: Ps,
+    /// For so many moments.
+    pub(super) moments: u32,
+    /// For so many events.
+    pub(super) events: u32,
 }
 
 /// What the owner wants.
@@ -37,6 +56,12 @@ pub(super) trait Pace {
 
     /// [`Allowance::may_unseen`].
     fn may_unseen(&mut self) -> Option<bool>;
+
+    /// How far [`Pace::more_unseen`] and [`Pace::may_unseen`] would let it go on.
+    fn unasked(&self, effects: bool) -> Unasked;
+
+    /// So many moments and events passed without that they were called.
+    fn ran_unasked(&mut self, moments: u32, events: u32);
 }
 
 /// What is due, and no more.
@@ -58,6 +83,12 @@ impl Pace for OnlyDue {
     fn may_unseen(&mut self) -> Option<bool> {
         Some(true)
     }
+
+    fn unasked(&self, _: bool) -> Unasked {
+        Unasked { until: Ps::ZERO, moments: 0, events: u32::MAX }
+    }
+
+    fn ran_unasked(&mut self, _: u32, _: u32) {}
 }
 
 /// What is due at or before `until`, as long as it is allowed.
@@ -86,6 +117,14 @@ impl<A: Allowance> Pace for Within<A> {
     fn may_unseen(&mut self) -> Option<bool> {
         self.allowance.may_unseen()
     }
+
+    fn unasked(&self, _: bool) -> Unasked {
+        Unasked { until: self.until, moments: u32::MAX, events: self.allowance.unasked() }
+    }
+
+    fn ran_unasked(&mut self, _: u32, events: u32) {
+        self.allowance.ran_unasked(events);
+    }
 }
 
 /// So many moments, until there is an effect or it is enough.
@@ -112,5 +151,15 @@ impl<F: Fn() -> bool> Pace for Moments<F> {
 
     fn may_unseen(&mut self) -> Option<bool> {
         Some(true)
+    }
+
+    fn unasked(&self, effects: bool) -> Unasked {
+        let asks = effects || (self.enough)();
+        let moments = if asks { 0 } else { self.most.saturating_sub(self.passed + 1) };
+        Unasked { until: Ps::MAX, moments, events: u32::MAX }
+    }
+
+    fn ran_unasked(&mut self, moments: u32, _: u32) {
+        self.passed += moments;
     }
 }

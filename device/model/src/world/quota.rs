@@ -10,7 +10,6 @@
 use super::{Class, Event, World};
 use crate::adapter::core::HcaEvent;
 use crate::ground::node::HcaId;
-use crate::ground::time::Source;
 
 /// Events of an adapter that wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -137,7 +136,7 @@ impl World {
 
     /// Doorbells that waited are rung.
     fn ring_held(&mut self, id: HcaId) {
-        let (now, own) = (self.now, Source::new(Class::Node as u8, id.0, 0));
+        let (now, own) = (self.now, Class::Node.at(id, 0));
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
         for (function, qpn) in std::mem::take(&mut hca.chip.doorbells.queues) {
             let Some(epoch) = hca.function(function).map(|function| function.epoch) else { continue };

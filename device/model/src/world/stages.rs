@@ -13,7 +13,7 @@ use crate::adapter::outflow::Rest;
 use crate::adapter::running::{Moved, Runner};
 use crate::adapter::{Executor, Hca};
 use crate::ground::node::{HcaId, PortRef};
-use crate::ground::time::{Key, Source};
+use crate::ground::time::Key;
 use crate::link_layer::{Packet, Sent, blocks};
 
 /// What is next for a packet, or for its sender.
@@ -89,7 +89,7 @@ impl World {
         let departing = packet.map(|packet| train.departing(packet));
         let mut first = None;
         let mut others: Option<Vec<Sent<()>>> = None;
-        let own = Source::new(Class::Node as u8, from.0, 0);
+        let own = Class::Node.at(from, 0);
         let mut moved = |moved: Moved| match moved {
             Moved::Turn(at) => {
                 let key = heap.reserve(at.max(now), own);
@@ -177,7 +177,7 @@ impl World {
         let watched = hca.core.chip.watch.as_ref().is_some_and(|watch| watch.has_news());
         let free = match taken {
             Ok((at, arrived)) => {
-                let key = self.heap.reserve(at, Source::new(Class::Node as u8, to.0, 0));
+                let key = self.heap.reserve(at, Class::Node.at(to, 0));
                 if let Err(packet) = train.keep(Stage::Receive, key, arrived.into()) {
                     self.heap.push_reserved(key, train.reception(packet));
                 }
@@ -223,7 +223,7 @@ impl World {
         let Self { hcas, heap, now, .. } = self;
         let Some(Hca { chip, functions }) = hcas.get_mut(train.from.0) else { return false };
         let epoch = functions.first().map_or(0, |function| function.epoch);
-        let own = Source::new(Class::Node as u8, train.from.0, 0);
+        let own = Class::Node.at(train.from, 0);
         for (at, event) in chip.out.events.drain(..) {
             let key = heap.reserve(at.max(*now), own);
             if let Err(event) = train.keep_event(key, train.from, event) {
@@ -264,7 +264,7 @@ impl World {
                 return self.count_overrun(port, lane);
             }
         }
-        let key = self.heap.reserve(there + forth, Source::new(Class::Packet as u8, to.0, to_port));
+        let key = self.heap.reserve(there + forth, Class::Packet.at(to, to_port));
         if let Err(packet) = train.keep(Stage::Arrive, key, packet) {
             self.heap.push_reserved(key, train.arrival(packet));
         }

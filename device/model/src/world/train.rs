@@ -30,7 +30,7 @@ use crate::adapter::core::{Arrived, Departing, HcaEvent};
 use crate::engines::qp::replies::Verdict;
 use crate::ground::node::{HcaId, PortRef};
 use crate::ground::region::Region;
-use crate::ground::time::{Key, Ps, Source};
+use crate::ground::time::{Key, Ps};
 use crate::link_layer::{Packet, blocks};
 use crate::wire::Repr;
 
@@ -402,7 +402,7 @@ impl World {
         epoch: u32,
         event: HcaEvent,
     ) {
-        let key = self.heap.reserve(at, Source::new(Class::Node as u8, hca.0, 0));
+        let key = self.heap.reserve(at, Class::Node.at(hca, 0));
         let mut event = event;
         for train in &mut self.trains {
             match train.keep_event(key, hca, event) {

@@ -414,6 +414,13 @@ impl Source<'_> {
                 kind
             }
         };
+        let wrapped_keys = match raw.wrapped_keys {
+            Some(wrapped) if *wrapped.get_ref() && !personality.encrypts() => {
+                let reason = format!("a {} has no encryption, so no keys of it", personality.name);
+                return Err(self.error(wrapped.span(), "host.hca.wrapped_keys", reason));
+            }
+            wrapped => wrapped.is_some_and(Spanned::into_inner),
+        };
         let icm_bytes = match raw.icm.as_ref().map(|text| (text.span(), parse_size(text.get_ref()))) {
             None => DEFAULT_ICM,
             Some((_, Some(bytes))) if (LEAST_ICM..=DEFAULT_ICM).contains(&bytes) => bytes,
@@ -468,7 +475,7 @@ impl Source<'_> {
             profile,
             port_type,
             blueflame,
-            wrapped_keys: raw.wrapped_keys,
+            wrapped_keys,
             diagnoses: raw.diagnoses,
             icm_bytes,
             capture_bytes,

@@ -100,8 +100,7 @@ pub(super) struct RawHca {
     pub(super) port_type: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) blueflame: bool,
-    #[serde(default)]
-    pub(super) wrapped_keys: bool,
+    pub(super) wrapped_keys: Option<Spanned<bool>>,
     #[serde(default)]
     pub(super) diagnoses: bool,
     pub(super) icm: Option<Spanned<String>>,

@@ -113,6 +113,12 @@ fn errors_name_file_line_key_and_reason() {
             "host.hca.personality",
             "only connectx4, connectx5, connectx6dx",
         ),
+        (
+            &format!("{host}wrapped_keys = true\n"),
+            4,
+            "host.hca.wrapped_keys",
+            "a connectx4 has no encryption",
+        ),
         (&format!("{host}profile = \"cx9\"\n"), 4, "host.hca.profile", "no profile"),
         (&format!("{host}rom = \"nowhere.rom\"\n"), 4, "host.hca.rom", "nowhere.rom: No such file"),
         (&format!("{host}rom = \"/etc\"\n"), 4, "host.hca.rom", "/etc: is not a file"),

@@ -15,6 +15,7 @@ use hca_spec::rq::{CreateRqIn, ModifyRqIn, RQ_RMP, Rqc, modify_rq};
 use hca_spec::transport::{
     CreateRqtIn, CreateTirIn, CreateTisIn, ModifyTirIn, Rqtc, TIR_DIRECT, Tirc, Tisc, modify_tir,
 };
+use hca_spec::xrq::{CreateXrqIn, Xrqc};
 
 use crate::commands::general_object::names_of_elements;
 use crate::commands::row::Call;
@@ -62,6 +63,15 @@ pub(in crate::commands) fn create_mkey(call: &Call<'_>) -> Names {
 
 pub(in crate::commands) fn create_rmp(call: &Call<'_>) -> Names {
     one(Kind::Pd, call.view::<CreateRmpIn>().map(|c| c.rmpc().wq().get(Wq::PD)))
+}
+
+pub(in crate::commands) fn create_xrq(call: &Call<'_>) -> Names {
+    let Ok(create) = call.view::<CreateXrqIn>() else { return Vec::new() };
+    let ctx = create.xrqc();
+    vec![
+        (Object::new(Kind::Pd, ctx.wq().get(Wq::PD)), false),
+        (Object::new(Kind::Cq, ctx.get(Xrqc::CQN)), false),
+    ]
 }
 
 pub(in crate::commands) fn create_psv(call: &Call<'_>) -> Names {

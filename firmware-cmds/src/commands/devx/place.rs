@@ -13,6 +13,7 @@ use hca_spec::mkc::{AccessMode, MTT_READ, MTT_WRITE, Mkc};
 use hca_spec::qpc::{Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Sqc, Srqc, Wq};
 use hca_spec::rq::{CreateRqIn, QueryRqOut};
+use hca_spec::xrq::{CreateXrqIn, QueryXrqOut};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::access::uid;
@@ -223,6 +224,12 @@ pub(in crate::commands) fn rmp(fw: &Firmware, call: &Call<'_>) -> Result<Option<
     Ok((held != Held::default()).then(|| finish(call, c.bytes(), list.as_deref(), held)))
 }
 
+pub(in crate::commands) fn xrq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
+    let Some(mut c) = copy::<CreateXrqIn>(call) else { return Ok(None) };
+    let (held, list) = work_queue(fw, call, c.xrqc_mut().wq_mut())?;
+    Ok((held != Held::default()).then(|| finish(call, c.bytes(), list.as_deref(), held)))
+}
+
 /// A work queue in user memory: fills in where it and its record lie.
 fn work_queue(fw: &Firmware, call: &Call<'_>, wq: &mut Wq) -> Result<(Held, Option<Vec<u64>>), Failure> {
     let (mut held, mut list) = (Held::default(), None);
@@ -359,6 +366,12 @@ pub(in crate::commands) fn hide_cq(output: &mut [u8], record: u64) {
 pub(in crate::commands) fn hide_rmp(output: &mut [u8], record: u64) {
     if let Ok((out, _)) = QueryRmpOut::mut_from_prefix(output) {
         out.rmpc_mut().wq_mut().set(Wq::DBR_ADDR, record);
+    }
+}
+
+pub(in crate::commands) fn hide_xrq(output: &mut [u8], record: u64) {
+    if let Ok((out, _)) = QueryXrqOut::mut_from_prefix(output) {
+        out.xrqc_mut().wq_mut().set(Wq::DBR_ADDR, record);
     }
 }
 

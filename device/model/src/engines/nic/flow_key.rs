@@ -61,7 +61,7 @@ pub(crate) fn sight(outer: &Headers, inner: Option<&Headers>) -> Sight {
 
 /// What looks at the headers of a frame for flow tables, on an adapter that looks into all kinds of tunnels or not. A frame that is
 /// not one shows nothing.
-pub(crate) fn parser(all_tunnels: bool) -> Parser {
+pub fn parser(all_tunnels: bool) -> Parser {
     let look: Parser = |frame| seen(frame, Headers::parse(frame));
     let look_into_all: Parser = |frame| seen(frame, Headers::parse_all(frame));
     if all_tunnels { look_into_all } else { look }

@@ -7,7 +7,7 @@
 //!
 //! All are functions of what they are given: nobody here has queues, memory or time; what is being merged is the only state.
 
-pub(crate) mod flow_key;
+pub mod flow_key;
 pub(crate) mod merge;
 pub mod receive;
 pub(crate) mod ring;

@@ -7,6 +7,8 @@
 //! Source: mlx5 driver (context, drain, events); what answers a wrong key and a full table is not public: a NAK
 //! "remote access error", and an RNR NAK.
 
+use std::collections::VecDeque;
+
 use hca_firmware::limits::LOG_MAX_RA_RES_DC;
 use hca_spec::dct::{DctState, Dctc};
 use hca_spec::ids::{Cqn, Pd, Qpn, Srqn};
@@ -119,6 +121,7 @@ pub(crate) fn responder(
         frames: None,
         congestion: None,
         group: 0,
+        offloads: VecDeque::new(),
     }
 }
 

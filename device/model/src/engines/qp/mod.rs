@@ -24,13 +24,16 @@ pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod run;
 pub(crate) mod send;
+pub(crate) mod tags;
 pub(crate) mod umr;
 pub(crate) mod wqe;
+
+use std::collections::VecDeque;
 
 use hca_firmware::icm::Qp;
 use hca_spec::cqe::{Cqe, CqeOpcode};
 use hca_spec::ids::{Cqn, Pd, Qpn};
-use hca_spec::qpc::{AddressPath, QpState, Qpc, ServiceType, mtu_bytes, send_dbr_mode};
+use hca_spec::qpc::{AddressPath, OFFLOAD_RENDEZVOUS, QpState, Qpc, ServiceType, mtu_bytes, send_dbr_mode};
 use hca_spec::wire::Transport;
 
 use crate::engines::mkey::Accessor;
@@ -45,6 +48,8 @@ use recv::ReceiveQueue;
 use requester::Requester;
 use responder::Responder;
 use send::SendQueue;
+use tags::Offload;
+use wqe::Wqe;
 
 /// `user_index` that asks for version 0 CQEs.
 const NO_USER_INDEX: u32 = 0xff_ffff;
@@ -87,6 +92,8 @@ pub(crate) struct Params {
     pub(crate) most_errored: Option<usize>,
     /// The doorbell record counts what is in the send queue; if not, doorbells do.
     pub(crate) has_record: bool,
+    /// It has no send queue of its driver, and fetches data that messages announce by itself.
+    pub(crate) offloads: bool,
 }
 
 impl Params {
@@ -133,6 +140,7 @@ impl Params {
                 (_, errored) => Some(1_usize.checked_shl(errored).unwrap_or(usize::MAX)),
             },
             has_record: ctx.get(Qpc::SEND_DBR_MODE) == send_dbr_mode::RECORD,
+            offloads: ctx.get(Qpc::OFFLOAD_TYPE) == OFFLOAD_RENDEZVOUS && ctx.get(Qpc::NO_SQ) == 1,
         }
     }
 }
@@ -185,6 +193,8 @@ pub(crate) struct QueuePair {
     pub(crate) congestion: Option<Box<Congestion>>,
     /// The element that its requests are sent by; 0: none.
     pub(crate) group: u32,
+    /// Requests of the adapter's own, not begun yet.
+    pub(crate) offloads: VecDeque<Box<Wqe>>,
 }
 
 /// What a send queue on its own is made with.
@@ -219,6 +229,7 @@ impl QueuePair {
             drained_event: false,
             migration_refused: false,
             congestion: None,
+            offloads: VecDeque::new(),
             group: qp.groups.first().copied().unwrap_or(0),
             frames: qp.send_only.map(|sq| FrameSender {
                 tis: sq.tis,
@@ -248,6 +259,14 @@ impl QueuePair {
 
     pub(crate) fn accessor(&self) -> Accessor {
         Accessor { qpn: self.qpn, pd: self.params.pd }
+    }
+
+    /// Who looks up the memory of a request.
+    pub(crate) fn requester_of(&self, wqe: &Wqe) -> Accessor {
+        match wqe.offload {
+            Some(Offload::Fetch { owner, .. }) => Accessor { pd: owner.pd, ..self.accessor() },
+            _ => self.accessor(),
+        }
     }
 
     pub(crate) fn transport(&self) -> Transport {
@@ -405,7 +424,7 @@ impl Rebase for QueuePair {
         if let Some((at, _)) = error_poll {
             at.rebase(by);
         }
-        let Self { migration_refused: _, frames, congestion, .. } = self;
+        let Self { migration_refused: _, frames, congestion, group: _, offloads: _, .. } = self;
         frames.rebase(by);
         congestion.rebase(by);
     }

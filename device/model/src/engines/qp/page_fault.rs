@@ -153,6 +153,10 @@ impl QueuePair {
     /// on.
     pub(crate) fn waits_to_send(&mut self, view: &View<'_>, fault: Fault, met: FaultedWqe) -> PageWait {
         let FaultedWqe { kind, psn, index, opcode, committed } = met;
+        // The driver has no WQE to look at.
+        if self.requester.messages.iter().any(|m| m.contains(psn) && m.wqe.offload.is_some()) {
+            return PageWait::No;
+        }
         let uses = match opcode {
             SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm => odp::WRITE,
             SendOpcode::RdmaRead => odp::READ,
@@ -259,6 +263,10 @@ impl QueuePair {
         fault: Fault,
     ) -> PageWait {
         let Some(Current::Send { receive, offset }) = &self.responder.current else { return PageWait::No };
+        // Of an entry of a list, the driver has no WQE to look at.
+        if receive.is_entry() {
+            return PageWait::No;
+        }
         let (index, offset) = (receive.index, *offset);
         let shared = receive.xrc.map(|x| x.srqn).or(self.rq.shared());
         let (kind, uses) = match shared {

@@ -12,6 +12,7 @@ use hca_spec::wqe::{DS_UNIT, Data, SrqNext, TERMINATE_LKEY};
 use zerocopy::FromBytes;
 
 use super::pieces::{Piece, total};
+use super::tags::{TagList, Tagged};
 use super::{NO_USER_INDEX, QueuePair};
 use crate::engines::mkey::Accessor;
 
@@ -29,6 +30,8 @@ pub(crate) struct Receive {
     pub(crate) pd: Option<Pd>,
     /// The XRC SRQ it comes from.
     pub(crate) xrc: Option<XrcSrq>,
+    /// Of a queue with tag matching: what that knows of the message.
+    pub(crate) tagged: Option<Tagged>,
 }
 
 /// What a request's XRCETH names: an XRC SRQ of the target's domain.
@@ -56,7 +59,7 @@ impl Receive {
             }
         }
         let room = total(&pieces);
-        Self { index, pieces, room, pd: None, xrc: None }
+        Self { index, pieces, room, pd: None, xrc: None, tagged: None }
     }
 }
 
@@ -142,6 +145,8 @@ pub(crate) struct SharedQueue {
     posted: u16,
     /// Limit water mark; 0 = not armed.
     limit: u16,
+    /// The list of tags, if it matches them.
+    pub(crate) tags: Option<Box<TagList>>,
 }
 
 impl SharedQueue {
@@ -156,6 +161,7 @@ impl SharedQueue {
             consumed: 0,
             posted: 0,
             limit: srq.ctx.get(Srqc::LWM) as u16,
+            tags: TagList::new(srq).map(Box::new),
         }
     }
 
@@ -164,8 +170,12 @@ impl SharedQueue {
     }
 
     /// Writes the moving parts into the context; `posted`: the doorbell record, if it can be read.
-    pub(crate) fn write_back(&mut self, posted: Option<u16>, ctx: &mut Srqc) {
+    pub(crate) fn write_back(&mut self, posted: Option<u16>, srq: &mut Srq) {
         self.post(posted);
+        if let Some(tags) = &self.tags {
+            tags.write_back(&mut srq.matching);
+        }
+        let ctx = &mut srq.ctx;
         ctx.set(Srqc::WQE_CNT, self.available().into());
         ctx.set(Srqc::LWM, self.limit.into());
     }
@@ -267,7 +277,8 @@ impl QueuePair {
 
     /// The queue that completions of a receive WQE go to.
     pub(crate) fn receive_cqn(&self, receive: &Receive) -> Cqn {
-        receive.xrc.map_or(self.params.cqn_rcv, |srq| srq.cqn)
+        let tagged = receive.tagged.map(|tagged| tagged.owner.cqn);
+        receive.xrc.map(|srq| srq.cqn).or(tagged).unwrap_or(self.params.cqn_rcv)
     }
 
     /// A CQE about a receive WQE, and the queue that it goes to.
@@ -275,6 +286,9 @@ impl QueuePair {
         let mut cqe = self.cqe(opcode, receive.index);
         if let Some(srq) = receive.xrc {
             cqe.set(Cqe::SRQN_USER_INDEX, srq.mark);
+        }
+        if let Some(tagged) = &receive.tagged {
+            tagged.tell(&mut cqe, receive.index);
         }
         (self.receive_cqn(receive), cqe)
     }

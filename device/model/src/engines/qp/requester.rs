@@ -403,9 +403,14 @@ impl QueuePair {
         })
     }
 
+    /// Whether there is no request that was not begun.
+    pub(crate) fn has_nothing_to_begin(&self) -> bool {
+        self.sq.is_empty() && self.offloads.is_empty()
+    }
+
     /// Whether a turn to send would find nothing to do.
     pub(crate) fn has_nothing_to_send(&self) -> bool {
-        self.sq.is_empty() && self.requester.is_through()
+        self.has_nothing_to_begin() && self.requester.is_through()
     }
 
     /// Whether the send queue, which drains, is drained: everything that was started is complete (IBTA 10.3.1.6).

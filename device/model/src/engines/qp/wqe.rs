@@ -9,9 +9,11 @@ use hca_spec::qpc::ServiceType;
 use hca_spec::wqe::{
     AtomicSeg, CE_ALWAYS, Ctrl, DS_UNIT, Data, Datagram, RemoteAddr, SendOpcode, UmrCtrl, XrcSeg,
 };
+use hca_spec::xrq::TagSeg;
 use zerocopy::FromBytes;
 
 use super::pieces::{Piece, total};
+use super::tags::Offload;
 
 /// [`Ctrl::FM`]: wait for earlier changes of memory keys, not for reads.
 const FENCE_SMALL: u32 = 1;
@@ -44,6 +46,10 @@ pub(crate) struct Wqe {
     pub(crate) stream: Option<u16>,
     pub(crate) umr: Option<Box<Umr>>,
     pub(crate) psv: Option<SetPsv>,
+    /// What is changed in a list of tags.
+    pub(crate) tags: Option<TagSeg>,
+    /// It is no WQE of the driver: the adapter does it by itself.
+    pub(crate) offload: Option<Offload>,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) length: u64,
 }
@@ -86,7 +92,7 @@ impl<'a> Cursor<'a> {
 
 impl Wqe {
     /// A WQE of which no more is known.
-    const fn new(index: u16, opcode: SendOpcode) -> Self {
+    pub(super) const fn new(index: u16, opcode: SendOpcode) -> Self {
         Self {
             index,
             opcode,
@@ -102,6 +108,8 @@ impl Wqe {
             stream: None,
             umr: None,
             psv: None,
+            tags: None,
+            offload: None,
             pieces: Vec::new(),
             length: 0,
         }
@@ -136,6 +144,8 @@ impl Wqe {
             stream,
             umr,
             psv,
+            tags,
+            offload,
             pieces,
             length,
         } = self;
@@ -143,7 +153,7 @@ impl Wqe {
         (*signaled, *solicited, *fence) = (false, false, false);
         (*remote, *atomic, *xrc_srqn) = (None, None, None);
         (*datagram, *target, *umr, *psv) = (None, None, None, None);
-        *stream = None;
+        (*stream, *tags, *offload) = (None, None, None);
         pieces.clear();
     }
 
@@ -173,6 +183,7 @@ impl Wqe {
                 wqe.psv = Some(cursor.take()?);
                 return Ok(());
             }
+            SendOpcode::TagMatching => wqe.tags = Some(cursor.take()?),
             SendOpcode::AtomicMaskedCs | SendOpcode::AtomicMaskedFa => {
                 return Err(BadWqe("the adapter has no masked atomics"));
             }

@@ -73,8 +73,12 @@ impl PcieCost {
 
     /// How long writing `bytes` occupies the link, in either direction: data and one header per MPS.
     pub fn write(&self, bytes: usize) -> Ps {
-        let bytes = bytes as u64;
-        self.on_link(bytes + bytes.div_ceil(self.max_payload) * self.request_overhead)
+        self.on_link(bytes as u64 + self.writes(bytes) * self.request_overhead)
+    }
+
+    /// How many TLPs write `bytes`: one per MPS.
+    pub const fn writes(&self, bytes: usize) -> u64 {
+        (bytes as u64).div_ceil(self.max_payload)
     }
 
     /// How long stores of the processor that fill whole write-combining buffers occupy the link: one TLP per buffer.

@@ -245,6 +245,7 @@ pub(crate) struct Receive {
     pub(crate) request_ns: Ns,
     pub(crate) answer_ns: Ns,
     pub(crate) write_ns: Ns,
+    pub(crate) piece_ns: Ns,
     pub(crate) respond_ns: Ns,
     pub(crate) line_ns: Ns,
     pub(crate) wqe_ns: Ns,

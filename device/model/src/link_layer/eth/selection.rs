@@ -78,6 +78,12 @@ impl Selection {
         Some(priority)
     }
 
+    /// Whether [`Selection::limit`] has priorities wait because of this one.
+    #[inline]
+    pub(in crate::link_layer) fn is_limited(&self, priority: u8) -> bool {
+        self.rules.limit.is_some() || self.class_of(priority).1.limit.is_some()
+    }
+
     /// Until when priorities wait because a packet of this one began to leave at `start`, if there are limits: which ones, a
     /// bit each.
     pub(in crate::link_layer) fn limit(&self, priority: u8, start: Ps, bytes: usize) -> Option<Waits> {

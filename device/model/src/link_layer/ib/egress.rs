@@ -7,6 +7,8 @@
 //! credits for it are here one link latency later, and count from then on. Credits on their way need no event, unless
 //! a packet waits for them.
 
+mod lifted;
+
 use std::collections::VecDeque;
 
 use hca_firmware::port::classes::Classes;
@@ -18,7 +20,7 @@ use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
 use crate::link_layer::eth::selection::{Selection, Waits};
 use crate::link_layer::outlet::{BLOCK, blocks};
-use crate::link_layer::{LANES, Leaving, Lifted, Next, Outcome, Packet, Sent, Wait};
+use crate::link_layer::{LANES, Next, Outcome, Packet, Sent, Wait};
 
 /// The room in a peer's input buffer, as far as this end knows.
 #[derive(Debug, Clone, Default)]
@@ -121,6 +123,15 @@ enum Turns {
 }
 
 impl Turns {
+    /// Whether a lane may have to wait because of what it sends.
+    #[inline]
+    fn is_limited(&self, vl: u8) -> bool {
+        match self {
+            Self::Tables(_) => false,
+            Self::Classes(selection) => selection.is_limited(vl),
+        }
+    }
+
     /// The lane that sends at `start`, of those whose bits are set, a packet of so many bytes; and, where there are limits, which
     /// lanes, a bit each, wait until when because of that.
     #[inline]
@@ -551,113 +562,6 @@ impl<H> Rebase for Egress<H> {
         paused.rebase(by);
         limited.rebase(by);
         held.rebase(by);
-    }
-}
-
-impl Egress<()> {
-    /// Takes out what waits for a lane, if these are so many packets of `len` bytes all of which are `alike`, and nothing else waits or
-    /// may become too old. They are counted as waiting still.
-    pub(crate) fn lift(
-        &mut self,
-        vl: u8,
-        (count, len): (usize, usize),
-        mut alike: impl FnMut(&Packet) -> bool,
-        mut take: impl FnMut(Packet),
-    ) -> Option<Lifted> {
-        let (line, lane) = (self.line?, self.lanes.get_mut(usize::from(vl))?);
-        let plain = vl != VL15
-            && self.waiting & !(1 << vl) == 0
-            && self.limits.head_of_queue.is_none()
-            && lane.queue.len() == count
-            && lane.queue.iter().all(|q| q.dies == Ps::MAX && q.packet.len() == len && alike(&q.packet));
-        if !plain {
-            return None;
-        }
-        let first_since = lane.queue.front().map_or(Ps::ZERO, |first| first.first_since);
-        let ready = lane
-            .queue
-            .drain(..)
-            .map(|Queued { packet, ready, .. }| {
-                take(packet);
-                ready
-            })
-            .collect();
-        self.waiting = 0;
-        Some(Lifted { vl, len, blocks: blocks(len), time: line.serialisation(len), ready, first_since })
-    }
-
-    /// Puts them back, each as `make` makes it of its place.
-    pub(crate) fn lower(&mut self, lifted: Lifted, mut make: impl FnMut(usize) -> Option<Packet>) {
-        let Lifted { vl, ready, first_since, .. } = lifted;
-        let Some(lane) = self.lanes.get_mut(usize::from(vl)) else { return };
-        for (i, ready) in ready.into_iter().enumerate() {
-            let Some(packet) = make(i) else { continue };
-            let first_since = if i == 0 { first_since } else { ready };
-            lane.queue.push_back(Queued { packet, hold: (), ready, first_since, dies: Ps::MAX });
-            self.waiting |= 1 << vl;
-        }
-    }
-
-    /// Until when the link is busy, if a packet that comes at `now` only makes the queue longer.
-    #[inline]
-    pub(crate) fn lifted_until(&self, lifted: &Lifted, now: Ps) -> Option<Ps> {
-        (self.busy_until > now && !lifted.ready.is_empty()).then_some(self.busy_until)
-    }
-
-    /// One more comes, at `now`.
-    #[inline]
-    pub(crate) fn push_lifted(&mut self, lifted: &mut Lifted, now: Ps) {
-        if lifted.ready.is_empty() {
-            lifted.first_since = now;
-        }
-        lifted.ready.push_back(now);
-        if let Some(lane) = self.lanes.get_mut(usize::from(lifted.vl)) {
-            lane.bytes += lifted.len;
-            lane.coming = lane.coming.saturating_sub(lifted.len);
-        }
-    }
-
-    /// The first leaves at `now`, if it can.
-    #[inline]
-    pub(crate) fn next_lifted(&mut self, lifted: &mut Lifted, now: Ps) -> Leaving {
-        let Some(ready) = lifted.ready.front() else { return Leaving::None };
-        let could = (*ready).max(self.busy_until);
-        let vl = usize::from(lifted.vl);
-        let (Some(lane), Some(held)) = (self.lanes.get_mut(vl), self.held.get(vl)) else {
-            return Leaving::Held;
-        };
-        let credits = lane.credits.when(lifted.blocks).map(|at| at.max(*held));
-        let Some(credits) = credits.filter(|at| *at <= now) else { return Leaving::Held };
-        let start = could.max(credits);
-        if start > now {
-            return Leaving::Then(start);
-        }
-        let picked = self.turns.pick(1 << vl, start, |_| lifted.len);
-        let Some((_, limits)) = picked.filter(|(picked, _)| *picked == lifted.vl) else {
-            return Leaving::Held;
-        };
-        self.starved = self.starved.saturating_add(start.since(could).0);
-        lifted.ready.pop_front();
-        lane.bytes = lane.bytes.saturating_sub(lifted.len);
-        lane.credits.take(now, lifted.blocks);
-        if let Some(next) = lifted.ready.front() {
-            lifted.first_since = (*next).max(start);
-        }
-        self.busy_until = start + lifted.time;
-        limits.into_iter().flatten().for_each(|(lanes, until)| self.hold(lanes, until));
-        Leaving::Sent(start)
-    }
-
-    /// The same as [`Egress::credit`] while what waits is taken out.
-    #[inline]
-    pub(crate) fn credit_lifted(&mut self, now: Ps, lifted: &Lifted, n: u32, at: Ps) -> Option<Ps> {
-        let lane = self.lanes.get_mut(usize::from(lifted.vl))?;
-        lane.credits.add(at, n);
-        if lifted.ready.is_empty() {
-            return None;
-        }
-        let enough = lane.credits.when(lifted.blocks)?;
-        self.ask_for_credits(now, enough)
     }
 }
 

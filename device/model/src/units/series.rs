@@ -1,0 +1,376 @@
+//! Packets that follow each other in a flow, each of which finds the units idle: when each is done follows from when it comes, and
+//! nothing of the packets before it. So it is worked out without a look at the calendars, and they get, when the series is
+//! over, those bookings that are not past: others nobody finds there any more. Where one does not find them idle the series ends.
+
+use super::calendar::Ahead;
+use super::{LINE_SHIFT, Units};
+use crate::ground::time::Ps;
+use crate::ground::timing::Place;
+
+/// Packets at most whose bookings are not past.
+const RECENT: usize = 8;
+/// log2 of picoseconds, those of the longest pages: what is over before such a page is past in it.
+const PAGE: u32 = super::POOL_PAGE;
+
+/// What a packet has booked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Booked {
+    /// When it was booked, and when it is over.
+    now: Ps,
+    done: Ps,
+    /// The first of the tags of its reads, if it has any.
+    tag: usize,
+}
+
+/// The last packets of a series, as what they booked is known by.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recent {
+    jobs: [Booked; RECENT],
+    count: usize,
+}
+
+impl Recent {
+    /// Whether there is a place for one that is booked at `now`: what had it is past.
+    #[inline]
+    fn has_place(&self, now: Ps) -> bool {
+        self.count < RECENT || self.jobs.get(self.count % RECENT).is_some_and(|job| is_past(job.done, now))
+    }
+
+    #[inline]
+    fn push(&mut self, job: Booked) {
+        if let Some(place) = self.jobs.get_mut(self.count % RECENT) {
+            *place = job;
+        }
+        self.count += 1;
+    }
+
+    /// Those that are not past at the last of them, in order.
+    fn present(&self) -> impl Iterator<Item = Booked> + '_ {
+        let first = self.count.saturating_sub(RECENT);
+        let job = |i: usize| self.jobs.get(i % RECENT).copied();
+        let now = self.count.checked_sub(1).and_then(job).map_or(Ps::ZERO, |last| last.now);
+        (first..self.count).filter_map(job).filter(move |job| !is_past(job.done, now))
+    }
+}
+
+#[inline]
+fn is_past(end: Ps, now: Ps) -> bool {
+    end.0 >> PAGE < now.0 >> PAGE
+}
+
+/// Packets of one queue pair that are made.
+#[derive(Debug)]
+pub(crate) struct Sends {
+    number: u32,
+    service: Ps,
+    /// Requests that the data of a packet takes, what each takes of the link and what its data does.
+    requests: usize,
+    request: Ps,
+    completion: Ps,
+    /// What all take but one, of both.
+    others: (Ps, Ps),
+    latency: Ps,
+    units: Ahead,
+    up: Ahead,
+    down: Ahead,
+    /// When a unit is done with the last packet, and when that comes to its port.
+    free: Ps,
+    departs: Ps,
+    tag: usize,
+    recent: Recent,
+}
+
+/// Packets with payload of so many bytes for one queue pair.
+#[derive(Debug)]
+pub(crate) struct Receives {
+    number: u32,
+    service: Ps,
+    bytes: usize,
+    /// What a write takes of the link, and then until the host sees it.
+    write: Ps,
+    latency: Ps,
+    units: Ahead,
+    up: Ahead,
+    free: Ps,
+    handled: Ps,
+    recent: Recent,
+}
+
+impl Units {
+    /// Begins a series of packets that queue pair `number` sends, with data like that. `None`: they have to be booked one by one.
+    pub(crate) fn begin_sends(&mut self, number: u32, service: Ps, data: &Place) -> Option<Sends> {
+        // A packet whose bookings are not past has tags of its own.
+        let reads = self.bus.alike_reads(data.va, data.len, RECENT + 1)?;
+        let lane = *self.lane(number);
+        let known = self.contexts.used_last(number.into()) && self.keys.used_last(data.key.into());
+        let (up, down) = self.bus.ahead();
+        let others = reads.count as u64 - 1;
+        (known && service > Ps::ZERO).then(|| Sends {
+            number,
+            service,
+            requests: reads.count,
+            request: reads.request,
+            completion: reads.completion,
+            others: (reads.request.times(others), reads.completion.times(others)),
+            latency: reads.latency,
+            units: self.senders.ahead(),
+            up,
+            down,
+            free: lane.sends,
+            departs: lane.departs,
+            tag: self.bus.next_tag(),
+            recent: Recent::default(),
+        })
+    }
+
+    /// The next one is made at `now`. Returns when the unit is done with it, and when it comes to its port. `None`: it has to wait for
+    /// something, and nothing has happened.
+    #[inline]
+    pub(crate) fn send_next(&mut self, sends: &mut Sends, now: Ps, data: &Place) -> Option<(Ps, Ps)> {
+        let Sends { service, requests, request, completion, latency, tag, .. } = *sends;
+        let (other_requests, other_completions) = sends.others;
+        if sends.free > now || !sends.recent.has_place(now) {
+            return None;
+        }
+        sends.units.begin(now)?;
+        let free = now + service;
+        let asked = sends.up.begin(free)?;
+        let first = free + request + latency;
+        let last = free.max(asked + other_requests) + request + latency;
+        let coming = sends.down.begin(first)?;
+        if last > first && last > coming + completion || !self.bus.are_free(tag, requests, free) {
+            return None;
+        }
+        if !self.finds_translation(data) {
+            return None;
+        }
+        let done = last.max(coming + other_completions) + completion;
+        sends.units.put(now, service);
+        sends.up.put(free, other_requests + request);
+        sends.down.put(first, other_completions + completion);
+        sends.recent.push(Booked { now, done, tag });
+        sends.tag = self.bus.tag_after(tag, requests);
+        (sends.free, sends.departs) = (free, sends.departs.max(done + self.send_pipeline));
+        Some((free, sends.departs))
+    }
+
+    /// Whether the lines of translations of a packet's data are in their cache; they are used now, if they are.
+    #[inline]
+    fn finds_translation(&mut self, data: &Place) -> bool {
+        let Some(page) = data.page else { return true };
+        let shift = page.saturating_add(LINE_SHIFT).min(63);
+        let (first, last) = (data.va >> shift, data.va.saturating_add(data.len as u64 - 1) >> shift);
+        let tag = |line: u64| u64::from(data.key) << 40 ^ line;
+        if first == last && self.translations.used_last(tag(first)) {
+            return self.translations.touch(tag(first));
+        }
+        let lines = first..=last.min(first.saturating_add(1));
+        let translations = &mut self.translations;
+        let known =
+            lines.clone().all(|line| translations.used_last(tag(line)) || translations.holds(tag(line)));
+        known && lines.fold(true, |_, line| translations.touch(tag(line)))
+    }
+
+    /// A series is over.
+    pub(crate) fn end_sends(&mut self, sends: &Sends) {
+        let Sends { number, service, requests, request, completion, latency, .. } = *sends;
+        let count = sends.recent.count as u64;
+        if count == 0 {
+            return;
+        }
+        for Booked { now, tag, .. } in sends.recent.present() {
+            let free = self.senders.admit(now, now, service);
+            self.bus.book_alike((now, free), tag, (requests, request), (latency, completion));
+        }
+        let lane = self.lane(number);
+        (lane.sends, lane.departs) = (sends.free, sends.departs);
+        self.jobs += count;
+        self.busy += service.times(count);
+        self.contexts.use_again(count);
+        self.keys.use_again(count);
+        self.bus.count_alike(count, requests, sends.tag);
+    }
+
+    /// Begins a series of packets with payload of so many bytes that come for queue pair `number`. `None`: they have to be booked one by
+    /// one.
+    pub(crate) fn begin_receives(&mut self, number: u32, service: Ps, bytes: usize) -> Option<Receives> {
+        let (write, latency) = self.bus.idle_write(bytes)?;
+        let lane = *self.lane(number);
+        let (up, _) = self.bus.ahead();
+        let known = self.contexts.used_last(number.into());
+        (known && service > Ps::ZERO && bytes > 0 && !self.has_further_pieces(bytes)).then(|| Receives {
+            number,
+            service,
+            bytes,
+            write,
+            latency,
+            units: self.receivers.ahead(),
+            up,
+            free: lane.receives,
+            handled: lane.handled,
+            recent: Recent::default(),
+        })
+    }
+
+    /// The next one comes at `now`: the same as [`Units::receive`]. `None`: it has to wait for something, and nothing has happened.
+    #[inline]
+    pub(crate) fn receive_next(&mut self, receives: &mut Receives, now: Ps) -> Option<Ps> {
+        let Receives { service, write, latency, .. } = *receives;
+        if receives.free > now || !receives.recent.has_place(now) {
+            return None;
+        }
+        receives.units.begin(now)?;
+        let worked = now + service;
+        receives.up.begin(worked)?;
+        let done = worked + write;
+        receives.units.put(now, service);
+        receives.up.put(worked, write);
+        receives.recent.push(Booked { now, done, tag: 0 });
+        receives.free = worked;
+        receives.handled = receives.handled.max(done + latency);
+        Some(receives.handled)
+    }
+
+    /// When one that comes at `now` would be handled, if more follow it `gap` apart each and all of them wait for nothing.
+    #[inline]
+    pub(crate) fn receives_regularly(&self, receives: &Receives, now: Ps, gap: Ps) -> Option<Ps> {
+        let Receives { service, write, latency, .. } = *receives;
+        let worked = now + service;
+        let is_idle = receives.units.begin(now).is_some()
+            && receives.up.begin(worked).is_some()
+            && receives.units.has_room_for(service, gap)
+            && receives.up.has_room_for(write, gap)
+            && receives.free <= now
+            && service <= gap
+            // Those that give their places to others are past.
+            && service + write + Ps(1 << PAGE) <= gap.times(RECENT as u64);
+        let handled = worked + write + latency;
+        (is_idle && handled >= receives.handled).then_some(handled)
+    }
+
+    /// So many come as [`Units::receives_regularly`] asks, the first at `first`.
+    #[inline]
+    pub(crate) fn receive_all(&self, receives: &mut Receives, first: Ps, gap: Ps, count: u64) {
+        let Receives { service, write, latency, .. } = *receives;
+        let kept = count.min(RECENT as u64);
+        receives.recent.count += (count - kept) as usize;
+        for i in count - kept..count {
+            let now = first + gap.times(i);
+            receives.recent.push(Booked { now, done: now + service + write, tag: 0 });
+        }
+        let last = first + gap.times(count.saturating_sub(1));
+        let worked = last + service;
+        receives.units.put(last, service);
+        receives.up.put(worked, write);
+        (receives.free, receives.handled) = (worked, worked + write + latency);
+    }
+
+    /// A series is over.
+    pub(crate) fn end_receives(&mut self, receives: &Receives) {
+        let Receives { number, service, bytes, write, .. } = *receives;
+        let count = receives.recent.count as u64;
+        if count == 0 {
+            return;
+        }
+        for Booked { now, .. } in receives.recent.present() {
+            let worked = self.receivers.admit(now, now, service);
+            self.bus.book_write((now, worked), write);
+        }
+        let lane = self.lane(number);
+        (lane.receives, lane.handled) = (receives.free, receives.handled);
+        self.jobs += count;
+        self.busy += service.times(count);
+        self.contexts.use_again(count);
+        self.bus.count_writes(count, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ground::random::SplitMix64;
+    use crate::ground::timing::{Profile, Timing};
+    use crate::units::Inbound;
+
+    const LEN: usize = 4096;
+    const SERVICE: Ps = Ps::from_ns(60);
+
+    fn place(i: u64, offset: u64) -> Place {
+        Place { key: 7, va: 0x10_0000 + offset + i % 200 * LEN as u64, len: LEN, page: Some(12) }
+    }
+
+    /// One by one, as packets are booked.
+    fn send(units: &mut Units, now: Ps, data: Place) -> (Ps, Ps) {
+        let free = units.send(now, 3, SERVICE);
+        let ready = units.gather(now, 3, free, std::iter::once(data));
+        (free, units.depart(3, ready))
+    }
+
+    /// Of what finds the units idle and of what does not, whatever comes behind it.
+    #[test]
+    fn a_series_is_what_one_by_one_is() {
+        for (tags, offset) in [("256", 0), ("84", 0), ("200", 100), ("40", 0)] {
+            let mut profile = Profile::connectx4();
+            profile.set("pcie.read_tags", tags).unwrap();
+            let timing = Timing::new(&profile);
+            let (mut fast, mut each) = (Units::new(&timing), Units::new(&timing));
+            let mut random = SplitMix64(5);
+            let (mut now, mut number, mut alike) = (Ps::from_us(1), 0, 0);
+            for round in 0..600 {
+                let mut series = fast.begin_sends(3, SERVICE, &place(number, offset));
+                let gap = 250_000 + random.below(200_000);
+                for i in 0..random.below(40) {
+                    let data = place(number, offset);
+                    let booked = series.as_mut().and_then(|series| fast.send_next(series, now, &data));
+                    alike += u64::from(booked.is_some());
+                    let booked = booked.unwrap_or_else(|| {
+                        series.take().iter().for_each(|series| fast.end_sends(series));
+                        send(&mut fast, now, data)
+                    });
+                    assert_eq!(booked, send(&mut each, now, data), "{tags} tags, round {round}, packet {i}");
+                    (now, number) = (now + Ps(gap + random.below(2) * random.below(3) * 16_000), number + 1);
+                }
+                series.iter().for_each(|series| fast.end_sends(series));
+                for _ in 0..random.below(3) {
+                    let other = Place { len: 1 + random.below(600) as usize, ..place(random.below(200), 0) };
+                    assert_eq!(send(&mut fast, now, other), send(&mut each, now, other), "behind {round}");
+                    now += Ps(random.below(300_000));
+                }
+                assert_eq!(fast.counts(), each.counts(), "{tags} tags, round {round}");
+            }
+            assert!(alike > 3_000 || tags == "40", "{alike} with {tags} tags");
+        }
+    }
+
+    #[test]
+    fn a_series_of_packets_that_come_is_what_one_by_one_is() {
+        let timing = Timing::new(&Profile::connectx4());
+        let (mut fast, mut each) = (Units::new(&timing), Units::new(&timing));
+        let mut random = SplitMix64(6);
+        let (mut now, mut alike) = (Ps::from_us(1), 0);
+        for round in 0..600 {
+            let mut series = fast.begin_receives(3, SERVICE, LEN);
+            let gap = 250_000 + random.below(200_000);
+            for i in 0..random.below(40) {
+                let inbound = Inbound { bytes: LEN, ..Inbound::default() };
+                let booked = series.as_mut().and_then(|series| fast.receive_next(series, now));
+                alike += u64::from(booked.is_some());
+                let booked = booked.unwrap_or_else(|| {
+                    series.take().iter().for_each(|series| fast.end_receives(series));
+                    fast.receive(now, 3, SERVICE, inbound)
+                });
+                assert_eq!(booked, each.receive(now, 3, SERVICE, inbound), "round {round}, packet {i}");
+                now += Ps(gap + random.below(2) * random.below(3) * 16_000);
+            }
+            series.iter().for_each(|series| fast.end_receives(series));
+            for _ in 0..random.below(3) {
+                let inbound = Inbound { bytes: random.below(600) as usize, ..Inbound::default() };
+                let booked = fast.receive(now, 3, SERVICE, inbound);
+                assert_eq!(booked, each.receive(now, 3, SERVICE, inbound), "behind {round}");
+                now += Ps(random.below(300_000));
+            }
+            assert_eq!(fast.counts(), each.counts(), "round {round}");
+        }
+        assert!(alike > 3_000, "{alike}");
+    }
+}

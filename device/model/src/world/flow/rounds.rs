@@ -1,0 +1,127 @@
+//! Rounds of a flow: from one packet's departure to the next, one packet joins those that wait, one arrives, and one is received. Where
+//! packets arrive and are received in steps of a round, so do those that follow them, and of many rounds only those times are to be looked at
+//! that are no multiples: when a packet that was made comes to its port.
+
+use std::collections::VecDeque;
+
+use super::regular::{Hands, Progress, first_of};
+use super::{Beyond, Flow};
+use crate::adapter::outflow::Rest;
+use crate::ground::time::{EventHeap, Key, Ps, Source};
+use crate::units::Receives;
+use crate::world::pace::Unasked;
+use crate::world::{Class, Event};
+
+/// When the first is due after `from`, if that is within a round and the others follow it in steps of one.
+fn phase(times: &VecDeque<Key>, from: Ps, round: Ps) -> Option<Ps> {
+    let first = times.front()?.at();
+    let steps = times.iter().zip(times.iter().skip(1)).all(|(one, next)| next.at() == one.at() + round);
+    (steps && first > from && first < from + round).then(|| first - from)
+}
+
+/// So many rounds later: the first of them are over, and as many follow the last.
+fn turn(times: &mut VecDeque<Key>, rounds: u64, round: Ps, heap: &mut EventHeap<Event>, source: Source) {
+    let Some(last) = times.back().map(|key| key.at()) else { return };
+    let over = rounds.min(times.len() as u64);
+    times.drain(..over as usize);
+    for i in rounds - over..rounds {
+        times.push_back(heap.reserve(last + round.times(i + 1), source));
+    }
+}
+
+impl Flow {
+    /// Lets whole rounds pass, before `before`, where a packet has left just now and the port looks next at `port`. An error: what concerns
+    /// more than the flow.
+    pub(super) fn go_round(
+        &mut self,
+        hands: &mut Hands<'_, '_>,
+        progress: &mut Progress<'_>,
+        (before, unasked): (Ps, Unasked),
+        port: &mut Key,
+        series: &mut Receives,
+    ) -> Result<(), Beyond> {
+        let Hands { from, way, sender, receiver, carrier, near, intake, heap, room, may_put_off, .. } = hands;
+        let Self { out, departs, arrives, receives, next, sample, .. } = self;
+        let begun = *progress.now;
+        let round = port.at() - begun;
+        let (Some(arrival), Some(reception)) = (phase(arrives, begun, round), phase(receives, begun, round))
+        else {
+            return Ok(());
+        };
+        let (first, known) = (begun + arrival, receives.back().map_or(Ps::ZERO, |key| key.at()));
+        let regular = arrives.len() > 1
+            && arrival != reception
+            && receiver.receives_regularly(series, first, round) == Some(known + round)
+            && sender.has_regular_credits(out, begun, known + way.back);
+        if !regular {
+            return Ok(());
+        }
+        let own = Class::Node.at(*from, 0);
+        let (len, lane) = (sample.len(), out.lane());
+        // Whether each event is a moment of its own for which the owner might be asked.
+        let counts = *progress.until <= begun;
+        let before = if counts { before } else { before.min(*progress.until) };
+        let most = sender.left().min(*may_put_off - (*progress.put_off).min(*may_put_off));
+        let (mut rounds, mut joined, mut refused) = (0, 0, None);
+        while rounds < most && refused.is_none() {
+            let at = port.at();
+            let joins = first_of(departs).at();
+            let second = departs.get(1).map_or(Ps::MAX, |key| key.at());
+            let is_one = joins < at;
+            let events = 3 + u32::from(is_one);
+            let phase = joins.since(at - round);
+            if at >= before
+                || joins == at
+                || second <= at
+                || is_one && (phase == arrival || phase == reception || phase == Ps::ZERO)
+                || out.waiting() + usize::from(is_one) < 2
+                || counts && progress.moments + events > unasked.moments
+                || progress.events + events > unasked.events
+                || !way.credits && (near.asked.is_waited_for() || !near.counts_for_itself())
+            {
+                break;
+            }
+            let Some(departs_at) = sender.make_ahead(at, rounds) else { break };
+            out.turn_over(is_one.then_some(joins));
+            if is_one {
+                departs.pop_front();
+                joined += 1;
+            }
+            *port = heap.reserve(at + round, own);
+            departs.push_back(heap.reserve(departs_at.max(at), own));
+            if !way.credits {
+                near.release_at(known + round.times(u64::from(rounds) + 1), lane, *room as u8);
+            }
+            match intake.is_none_or(|intake| intake.take_quietly(at, near, lane, *room as u8)) {
+                true => _ = carrier.pass(at, way.ends[0], len),
+                false => refused = Some(at),
+            }
+            *progress.now = at;
+            progress.events += events;
+            if counts {
+                (*progress.until, progress.moments) = (at, progress.moments + events);
+            }
+            rounds += 1;
+        }
+        if rounds == 0 {
+            return Ok(());
+        }
+        let count = rounds as usize;
+        sender.made_ahead(*progress.now, out, [count, joined]);
+        receiver.receive_all((way.to_port, len, lane), series, (first, round), count);
+        let at_port = Class::Packet.at(way.to, way.to_port);
+        turn(arrives, rounds.into(), round, heap, at_port);
+        turn(receives, rounds.into(), round, heap, Class::Node.at(way.to, 0));
+        *next = next.add(rounds);
+        *progress.put_off += rounds;
+        match refused {
+            None => Ok(()),
+            Some(at) => {
+                // It is not under way, and the owner is asked behind it.
+                arrives.pop_back();
+                progress.events -= 1;
+                Err(Beyond::Sent(at, Rest::None))
+            }
+        }
+    }
+}
