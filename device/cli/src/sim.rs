@@ -136,7 +136,7 @@ impl Engine for Simulated {
         self.0.world()
     }
 
-    fn run_until(&mut self, until: Ps, quiet: Ps) -> Result<(), hca_bench::Error> {
+    fn run_until(&mut self, until: Ps, quiet: &dyn Fn() -> Ps) -> Result<(), hca_bench::Error> {
         self.0.run_until(until, quiet).map_err(|why| hca_bench::Error::new(format!("{why:#}")))
     }
 

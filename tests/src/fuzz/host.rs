@@ -96,7 +96,7 @@ fn meet(memory: &File, folder: &Path) {
         });
         let partition = Partition::new(&topology, None, folder, Duration::from_secs(60));
         let mut partition = partition.unwrap_or_else(|why| panic!("the link does not come up: {why:#}"));
-        let _ = partition.run_until(END, Ps::ZERO);
+        let _ = partition.run_until(END, &|| Ps::ZERO);
         assert_eq!(partition.world().diagnoses(HcaId(1)), 0, "the other adapter has noticed something");
         assert_eq!(partition.world().unforeseen_reads(HcaId(0)), 0);
     });

@@ -8,6 +8,7 @@ mod losses;
 mod manager;
 mod migration;
 mod netsim;
+mod parts;
 mod ports;
 mod recordings;
 mod switches;

@@ -38,11 +38,12 @@ pub trait Engine: Send {
     /// What is simulated.
     fn world(&mut self) -> &mut World;
 
-    /// Lets everything happen up to `until`. Before `quiet` nothing is done to the world, if nothing happens in it.
+    /// Lets everything happen up to `until`. Before what `quiet` says nothing is done to the world, as far as is known when it is asked:
+    /// what happens may change that, to `until` at the earliest.
     ///
     /// # Errors
     /// It can't go on; why.
-    fn run_until(&mut self, until: Ps, quiet: Ps) -> Result<(), Error>;
+    fn run_until(&mut self, until: Ps, quiet: &dyn Fn() -> Ps) -> Result<(), Error>;
 
     /// It is over: others need not wait for it.
     ///
@@ -103,7 +104,7 @@ impl Engine for World {
         self
     }
 
-    fn run_until(&mut self, until: Ps, _quiet: Ps) -> Result<(), Error> {
+    fn run_until(&mut self, until: Ps, _quiet: &dyn Fn() -> Ps) -> Result<(), Error> {
         self.advance(until);
         Ok(())
     }

@@ -214,11 +214,12 @@ fn conduct(
         if now >= plan.until {
             break;
         }
-        let waits = players.iter().filter(|player| player.ended.is_none()).map(|player| player.until);
-        let quiet = waits.fold(plan.until, Ps::min);
-        now = (now + plan.step).min(plan.until);
+        let quiet =
+            || players.iter().filter_map(|player| player.next(now, plan.step)).fold(plan.until, Ps::min);
+        let next = (now + plan.step).min(plan.until);
         let shared = &mut *lock(stage);
-        shared.0.run_until(now, quiet)?;
+        shared.0.run_until(next, &quiet)?;
+        now = next;
         let world = shared.0.world();
         drop(world.drain());
         watch.take(world)?;

@@ -54,6 +54,22 @@ impl Edge for Far {
         let channel = self.front_end.link().lock();
         channel.heard().max(channel.outlook().min(next + self.crossing + self.crossing))
     }
+
+    fn tells(&self, next: Ps) -> Ps {
+        next + self.crossing
+    }
+
+    fn lookahead(&self) -> (Ps, Ps) {
+        (self.crossing, Ps::ZERO)
+    }
+
+    fn needed(&self) -> Result<Option<Ps>, LinkError> {
+        self.link().lock().needed()
+    }
+
+    fn wait_for(&self, need: Ps, looks: Ps) -> Result<(), LinkError> {
+        self.link().lock().wait_for(need, looks)
+    }
 }
 
 impl Far {
@@ -139,8 +155,12 @@ impl Far {
         channel
             .promise(reached + self.crossing, next + self.crossing)
             .and_then(|()| channel.flush().map(|_| ()))
-            .and_then(|()| channel.rouse())
             .with_context(|| self.place())
+    }
+
+    /// Wakes the host, if it sleeps and waits for what was told.
+    pub(super) fn rouse(&self) -> anyhow::Result<()> {
+        self.link().lock().rouse().with_context(|| self.place())
     }
 
     /// Whether the host is there, if it has to say more before `until`; one of ours has to, until it says that it ends: without it nobody

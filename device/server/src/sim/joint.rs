@@ -54,6 +54,26 @@ impl Edge for Joint {
         let held = self.held.first_key_value().map(|((at, _), _)| *at);
         held.into_iter().fold(next + self.leaves, Ps::min)
     }
+
+    fn holds(&self) -> Option<Ps> {
+        self.held.first_key_value().map(|((at, _), _)| at.since(self.leaves))
+    }
+
+    fn tells(&self, next: Ps) -> Ps {
+        self.leaves(next)
+    }
+
+    fn lookahead(&self) -> (Ps, Ps) {
+        (self.leaves, self.felt)
+    }
+
+    fn needed(&self) -> Result<Option<Ps>, LinkError> {
+        self.channel().needed()
+    }
+
+    fn wait_for(&self, need: Ps, looks: Ps) -> Result<(), LinkError> {
+        self.channel().wait_for(need, looks)
+    }
 }
 
 impl Joint {
@@ -101,7 +121,7 @@ impl Joint {
     /// something by this link, nothing happens before `next`.
     pub(super) fn tell(&mut self, reached: Ps, next: Ps) -> anyhow::Result<()> {
         let certain = reached + self.leaves;
-        let later = self.held.split_off(&(certain, 0));
+        let later = self.held.split_off(&(certain, u64::MAX));
         let told = std::mem::replace(&mut self.held, later)
             .into_iter()
             .try_for_each(|((at, _), message)| self.link.send(at, message));
@@ -109,8 +129,12 @@ impl Joint {
         let channel = self.link.channel_mut();
         told.and_then(|()| channel.promise(certain, outlook))
             .and_then(|()| channel.flush().map(|_| ()))
-            .and_then(|()| channel.rouse())
             .with_context(|| format!("the link between {}", self.name))
+    }
+
+    /// Wakes the neighbour, if it sleeps and waits for what was told.
+    pub(super) fn rouse(&mut self) -> anyhow::Result<()> {
+        self.link.channel_mut().rouse().with_context(|| format!("the link between {}", self.name))
     }
 
     /// Whether the neighbour is there, if it has to say more before `until`; one of ours has to, until it says that it ends. All has

@@ -7,6 +7,7 @@
 
 mod build;
 mod far;
+mod goals;
 mod joint;
 
 use std::path::Path;
@@ -19,9 +20,10 @@ use hca_model::{Effect, Ps, World};
 use crate::model;
 use crate::simbricks::patience::{NAP, Patience, Wait};
 use crate::simbricks::pcie::Clock;
-use crate::simbricks::{self, Channel};
+use crate::simbricks::{self, Channel, LinkError, Rest};
 use crate::topology::{Hca, Topology};
 use far::Far;
+use goals::Goals;
 use joint::Joint;
 
 /// How long the links of a topology take to train, at most.
@@ -47,6 +49,23 @@ trait Edge {
     fn leaves(&self, _next: Ps) -> Ps {
         Ps::MAX
     }
+
+    /// When all has happened here up to that time, something leaves that is held back.
+    fn holds(&self) -> Option<Ps> {
+        None
+    }
+
+    /// Up to when nothing comes, as is told, if nothing happens here before `next` but by what comes from there.
+    fn tells(&self, next: Ps) -> Ps;
+
+    /// By how much that is after `next`, and how much later than at the connector what comes is felt here.
+    fn lookahead(&self) -> (Ps, Ps);
+
+    /// See [`Channel::needed`].
+    fn needed(&self) -> Result<Option<Ps>, LinkError>;
+
+    /// See [`Channel::wait_for`].
+    fn wait_for(&self, need: Ps, looks: Ps) -> Result<(), LinkError>;
 }
 
 /// A part of a topology, and its links to the others.
@@ -58,14 +77,25 @@ pub struct Partition {
     clock: Clock,
     /// There is a host that may wait for another of its adapters before it answers one.
     strangers: bool,
+    /// There is a neighbour that does not say what he needs, and so is told all that can be.
+    eager: bool,
+    goals: Goals,
     reached: Ps,
     /// Steps since it was seen that the neighbours are there.
     unseen: u32,
+    /// How often they were told something since they were woken.
+    unrung: u32,
     patience: Patience,
+    /// The longest sleep.
+    nap: Duration,
 }
 
+/// What the memory of a link is that is gone, where it is not known which.
+const NEIGHBOURS: &str = "links to other processes";
 /// Steps between two looks whether the neighbours are there: what they said last may do for long.
 const LOOK: u32 = 1024;
+/// Neighbours are woken when this part has to wait itself, once for all that they were told, and after so many times at the latest.
+const TELLS: u32 = 16;
 
 impl Partition {
     /// What that process of the topology simulates, or (`None`) all of it. Sockets are in `run_dir`; all neighbours have to be there
@@ -92,6 +122,7 @@ impl Partition {
             hosts.push(Far::new(host, channel, &clock, &mut built.world)?);
         }
         let strangers = hosts.iter().any(|host| !host.link().is_ours());
+        let eager = strangers || joints.iter().any(|joint| !joint.channel().is_ours());
         let patience = Patience::default();
         Ok(Self {
             world: built.world,
@@ -99,9 +130,13 @@ impl Partition {
             hosts,
             clock,
             strangers,
+            eager,
+            goals: Goals::default(),
             reached: Ps::ZERO,
             unseen: 0,
+            unrung: 0,
             patience,
+            nap: NAP,
         })
     }
 
@@ -116,13 +151,19 @@ impl Partition {
     }
 
     /// Lets everything happen up to `until`, at the neighbours' pace. What is done to the world then is done at that time. Before
-    /// `quiet` nothing is, if nothing happens in it: so neighbours may go further.
+    /// what `quiet` says nothing is, as far as is known when it is asked: so neighbours may go further.
     ///
     /// # Errors
     /// A neighbour has ended, or does not keep to the protocol; which link, and what is wrong.
-    pub fn run_until(&mut self, until: Ps, quiet: Ps) -> anyhow::Result<()> {
+    pub fn run_until(&mut self, until: Ps, quiet: &dyn Fn() -> Ps) -> anyhow::Result<()> {
+        if self.edges().next().is_none() {
+            self.world.advance(until);
+            self.reached = until;
+            return Ok(());
+        }
         self.patience.renew();
-        let mut quiet = quiet.max(until);
+        // What was done to the world is told.
+        let mut news = true;
         loop {
             self.unseen += 1;
             if self.unseen >= LOOK {
@@ -132,24 +173,25 @@ impl Partition {
                 joint.hear(&mut self.world, self.reached)?;
             }
             self.hosts.iter().try_for_each(|host| host.hear(self.reached))?;
-            let next = self.next(quiet);
-            let bound = self.bound(next, until);
-            let goes_on = bound > self.reached;
-            if goes_on {
-                if next <= bound {
-                    quiet = until;
+            let silent = quiet().max(until);
+            let next = self.next(silent);
+            let (felt, goal) = (self.felt(next), self.goal(next));
+            // Nothing can be felt up to this that is not here yet.
+            let bound = felt.first().since(Ps(1)).min(until);
+            // What is done to the world may be due at once.
+            let goes_on = bound >= self.reached && bound >= goal.min(until);
+            if goes_on || news || self.can_help(next, felt).context(NEIGHBOURS)? {
+                if bound >= self.reached {
+                    self.go(bound, silent)?;
                 }
-                self.go(bound, quiet)?;
-            }
-            self.tell(quiet)?;
-            if self.reached >= until {
-                return Ok(());
-            }
-            if goes_on {
+                self.tell(quiet().max(until))?;
+                news = false;
+                if self.reached >= until {
+                    return Ok(());
+                }
                 self.patience.renew();
-            } else if self.patience.wait() == Wait::Rest {
-                self.rest()?;
-                self.look(until)?;
+            } else {
+                self.wait(next, goal, until)?;
             }
         }
     }
@@ -207,33 +249,37 @@ impl Partition {
         self.edges().map(|edge| edge.leaves(next)).min().unwrap_or(Ps::MAX)
     }
 
-    /// The last time at which nothing can be felt that is not here yet, if nothing happens here before `next`; at most `until`.
-    fn bound(&self, next: Ps, until: Ps) -> Ps {
-        let leaves = self.first_to_leave(next);
-        self.edges().map(|edge| edge.felt(next, leaves).since(Ps(1))).fold(until, Ps::min)
-    }
-
-    /// When something can happen here, if nothing happens before `next` by itself, and nothing more comes by edge `place`.
-    fn next_without(&self, place: usize, next: Ps) -> Ps {
-        let leaves = self.first_to_leave(next);
-        let others = self.edges().enumerate().filter(|(other, _)| *other != place);
-        others.map(|(_, edge)| edge.felt(next, leaves)).fold(next, Ps::min)
-    }
-
     /// When something happens here by itself, at the earliest, if nothing is done to the world before `quiet`.
     fn next(&self, quiet: Ps) -> Ps {
         let due = self.hosts.iter().filter_map(Far::due);
         self.world.next_event().into_iter().chain(due).fold(quiet, Ps::min)
     }
 
-    /// Waits for a neighbour.
-    fn rest(&self) -> anyhow::Result<()> {
-        let hosts: Vec<_> = self.hosts.iter().map(|host| host.link().lock()).collect();
-        let channels = self.joints.iter().map(Joint::channel).chain(hosts.iter().map(|host| &**host));
-        if !Channel::rest(channels, NAP).context("links to other processes")? {
-            self.patience.doze();
+    /// Waits for the neighbours to promise more.
+    fn wait(&mut self, next: Ps, goal: Ps, until: Ps) -> anyhow::Result<()> {
+        let mut goals = std::mem::take(&mut self.goals);
+        let said = self.say_needs(&mut goals, next, goal).context(NEIGHBOURS);
+        self.goals = goals;
+        said?;
+        self.rouse()?;
+        if self.patience.wait() == Wait::Rest {
+            match self.rest()? {
+                Rest::Woken => {}
+                Rest::Looks => self.look(until)?,
+                Rest::Never => {
+                    self.patience.doze();
+                    self.look(until)?;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Sleeps until there is something that is waited for.
+    fn rest(&self) -> anyhow::Result<Rest> {
+        let hosts: Vec<_> = self.hosts.iter().map(|host| host.link().lock()).collect();
+        let channels = self.joints.iter().map(Joint::channel).chain(hosts.iter().map(|host| &**host));
+        Channel::rest(channels.clone(), self.nap, || self.goals.are_still(channels)).context(NEIGHBOURS)
     }
 
     /// Sees if the neighbours that have to say more before `until` are there.
@@ -255,16 +301,23 @@ impl Partition {
             }
         }
         let next = self.next(quiet);
-        for place in 0..self.joints.len() {
-            let next = self.next_without(place, next);
-            if let Some(joint) = self.joints.get_mut(place) {
-                joint.tell(self.reached, next)?;
-            }
+        let (reached, felt, hosts) = (self.reached, self.felt(next), self.joints.len()..);
+        for (place, joint) in self.joints.iter_mut().enumerate() {
+            joint.tell(reached, felt.without(place).min(next))?;
         }
-        for (place, host) in (self.joints.len()..).zip(&self.hosts) {
-            host.tell(self.reached, self.next_without(place, next))?;
+        for (place, host) in hosts.zip(&self.hosts) {
+            host.tell(reached, felt.without(place).min(next))?;
         }
-        Ok(())
+        self.unrung += 1;
+        // An adapter that waits for its host says nothing meanwhile.
+        if self.unrung >= TELLS || !self.hosts.is_empty() { self.rouse() } else { Ok(()) }
+    }
+
+    /// Wakes neighbours that sleep and wait for what they were told.
+    fn rouse(&mut self) -> anyhow::Result<()> {
+        self.unrung = 0;
+        self.joints.iter_mut().try_for_each(Joint::rouse)?;
+        self.hosts.iter().try_for_each(Far::rouse)
     }
 
     /// The simulation is over: neighbours may go on as if nothing came any more.

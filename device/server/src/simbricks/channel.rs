@@ -8,9 +8,10 @@ use std::time::Duration;
 use hca_model::Ps;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, recv, send};
+use nix::sys::socket::{MsgFlags, recv};
 use std::os::fd::AsRawFd;
 
+use super::bell::Bell;
 use super::intro::Peer;
 use super::patience::{Patience, Wait};
 use super::ring::{Entry, OWN, Ring};
@@ -30,6 +31,17 @@ pub enum Heard {
     Nothing,
     /// A packet that is here at that time; its bytes are in the buffer.
     Packet(Ps),
+}
+
+/// How a rest was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// There is something, or may be.
+    Woken,
+    /// It was long, or a peer is gone: one looks if they are there.
+    Looks,
+    /// It was none: one of the peers wakes nobody, or has no room for what waits here.
+    Never,
 }
 
 /// A message of the upper protocol.
@@ -65,8 +77,10 @@ pub struct Channel {
     /// The peer said that nothing more comes.
     terminated: bool,
     backlog: VecDeque<Waiting>,
-    /// What the peer said first. If it is a process of ours, each side sleeps and wakes the other, and says more than a promise.
+    /// What the peer said first.
     peer: Peer,
+    /// If it is a process of ours, each side sleeps and wakes the other, and says more than a promise.
+    bell: Option<Bell>,
     /// Messages of the upper protocol that were sent, and that were taken.
     sent: u64,
     taken: u64,
@@ -78,13 +92,13 @@ pub struct Channel {
 /// What goes beyond a promise: nothing comes that is to be processed before `until`, if the receiver sends nothing behind the first
 /// `after` packets that it sent by this link. Between processes of ours it is in a message of time: bytes 0 and 8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Outlook {
-    until: u64,
-    after: u64,
+pub(super) struct Outlook {
+    pub(super) until: u64,
+    pub(super) after: u64,
 }
 
 impl Outlook {
-    fn read(own: &[u8; OWN]) -> Self {
+    pub(super) fn read(own: &[u8; OWN]) -> Self {
         let mut words = own.chunks_exact(8).filter_map(|word| word.first_chunk());
         let mut word = || words.next().map_or(0, |word| u64::from_le_bytes(*word));
         Self { until: word(), after: word() }
@@ -103,7 +117,12 @@ impl Outlook {
 const LOOKS: usize = 16;
 
 impl Channel {
-    pub(super) fn new(socket: UnixStream, out: Ring, inward: Ring, peer: Peer) -> Self {
+    pub(super) fn new(
+        socket: UnixStream,
+        (out, inward): (Ring, Ring),
+        peer: Peer,
+        bell: Option<Bell>,
+    ) -> Self {
         let (outlook, told_outlook) = (Outlook::default(), Outlook::default());
         let backlog = VecDeque::new();
         let (told, heard, sent, taken, terminated) = (0, 0, 0, 0, false);
@@ -116,6 +135,7 @@ impl Channel {
             terminated,
             backlog,
             peer,
+            bell,
             sent,
             taken,
             outlook,
@@ -123,49 +143,98 @@ impl Channel {
         }
     }
 
-    /// Sleeps until there is something new in the ring of one of them, a peer is gone, or `most` is over. Returns false, at once, if
-    /// one has not sent all that it has, or has a peer that wakes nobody.
+    /// Sleeps until one of them has what it waits for ([`Channel::wait_for`]) or a message, a peer is gone, or `most` is over; `still` says, when
+    /// peers see that this side sleeps, if that is right.
     ///
     /// # Errors
     /// The memory of one is gone, or the system does not wait.
     pub fn rest<'a>(
         channels: impl Iterator<Item = &'a Channel> + Clone,
         most: Duration,
-    ) -> Result<bool, LinkError> {
-        if channels.clone().any(|channel| !channel.peer.ours || !channel.backlog.is_empty()) {
-            return Ok(false);
+        still: impl FnOnce() -> Result<bool, LinkError>,
+    ) -> Result<Rest, LinkError> {
+        if channels.clone().any(|channel| channel.bell.is_none() || !channel.backlog.is_empty()) {
+            return Ok(Rest::Never);
         }
-        let mut nothing = true;
+        let bells = || channels.clone().filter_map(|channel| channel.bell.as_ref());
+        bells().try_for_each(|bell| bell.set_sleeps(true))?;
+        let mut nothing = still()?;
         for channel in channels.clone() {
-            channel.inward.set_sleeps(true)?;
             nothing &= channel.inward.peek()?.is_none();
         }
-        if nothing {
-            let mut sockets: Vec<_> =
-                channels.clone().map(|channel| PollFd::new(channel.watch(), PollFlags::POLLIN)).collect();
-            let timeout = PollTimeout::try_from(most).unwrap_or(PollTimeout::MAX);
-            match poll(&mut sockets, timeout) {
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(why) => return Err(LinkError::Wait(why.into())),
-            }
-        }
-        for channel in channels {
-            channel.has_hung_up();
-            channel.inward.set_sleeps(false)?;
-        }
-        Ok(true)
+        let rested = if nothing { Self::sleep(channels.clone(), most)? } else { Rest::Woken };
+        bells().try_for_each(|bell| bell.set_sleeps(false))?;
+        Ok(rested)
     }
 
-    /// Wakes the peer if it sleeps: behind all that was sent in one go.
+    /// Sleeps until a peer says something at its socket.
+    fn sleep<'a>(
+        channels: impl Iterator<Item = &'a Channel> + Clone,
+        most: Duration,
+    ) -> Result<Rest, LinkError> {
+        // Who has said that nothing more comes may be gone.
+        let there = channels.filter(|channel| !channel.terminated);
+        let mut sockets: Vec<_> =
+            there.clone().map(|channel| PollFd::new(channel.watch(), PollFlags::POLLIN)).collect();
+        match poll(&mut sockets, PollTimeout::try_from(most).unwrap_or(PollTimeout::MAX)) {
+            Ok(0) => return Ok(Rest::Looks),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(why) => return Err(LinkError::Wait(why.into())),
+        }
+        let mut rested = Rest::Woken;
+        for (channel, socket) in there.zip(&sockets) {
+            match socket.revents() {
+                Some(said) if said == PollFlags::POLLIN => channel.hush(),
+                Some(said) if !said.is_empty() => rested = Rest::Looks,
+                _ => {}
+            }
+        }
+        Ok(rested)
+    }
+
+    /// Takes from the socket what woke this side.
+    fn hush(&self) {
+        // A peer that is gone, or says more than to wake, is seen by who looks for it.
+        let _ = recv(self.socket.as_raw_fd(), &mut [0; 64], MsgFlags::MSG_DONTWAIT);
+    }
+
+    /// Wakes the peer if it sleeps and waits for what was sent: behind all that is sent in one go.
     ///
     /// # Errors
     /// The memory is gone.
-    pub fn rouse(&self) -> Result<(), LinkError> {
-        if self.peer.ours && self.out.take_sleeps()? {
-            // A socket that is full wakes as well, and one whose peer is gone is seen by who waits for it.
-            let _ = send(self.socket.as_raw_fd(), &[0], MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+    pub fn rouse(&mut self) -> Result<(), LinkError> {
+        match &mut self.bell {
+            Some(bell) => bell.rouse(&self.socket),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// This side goes on when the peer's promise or outlook is `need`: the peer makes none that is less, and wakes it for that if it sleeps; and this
+    /// side looks what the peer needs ([`Channel::needed`]) before it has something to say that goes beyond `looks`.
+    ///
+    /// # Errors
+    /// The memory is gone.
+    pub fn wait_for(&self, need: Ps, looks: Ps) -> Result<(), LinkError> {
+        self.bell.as_ref().map_or(Ok(()), |bell| bell.wait_for(need.0, looks.0, &self.socket))
+    }
+
+    /// What the peer needs before it goes on, if it was not told that yet. Who has ended needs nothing.
+    ///
+    /// # Errors
+    /// The memory is gone.
+    pub fn needed(&self) -> Result<Option<Ps>, LinkError> {
+        let Some(bell) = self.bell.as_ref().filter(|_| !self.terminated) else { return Ok(None) };
+        let (need, known) = (bell.need()?, self.known());
+        Ok(match need {
+            0 => Some(ps(known.saturating_add(1))),
+            need => (need > known).then_some(ps(need)),
+        })
+    }
+
+    /// What the peer was told last, if it has sent nothing since that was not taken.
+    fn known(&self) -> u64 {
+        let Outlook { until, after } = self.told_outlook;
+        if after == self.taken { until.max(self.told) } else { self.told }
     }
 
     /// Nothing comes any more that is to be processed before that time, as long as this side sends nothing; as far as it was looked at.
@@ -230,20 +299,22 @@ impl Channel {
     }
 
     /// Tells the peer that nothing more comes that is to be processed before `at`, nor, if it sends nothing itself, before
-    /// `outlook`; if it does not know that yet.
+    /// `outlook`; if it does not know that yet, and is not known to need more.
     ///
     /// # Errors
     /// The memory is gone.
     pub fn promise(&mut self, at: Ps, outlook: Ps) -> Result<(), LinkError> {
         // The very first one is told even if it says nothing.
         let first = self.told == 0;
-        if !self.peer.ours {
+        let Some(bell) = &self.bell else {
             return if first || at.0 > self.told { self.give(at, SYNC, [0; OWN], &[]) } else { Ok(()) };
+        };
+        if self.terminated {
+            return Ok(());
         }
+        let need = bell.need()?;
         let outlook = Outlook { until: at.max(outlook).0, after: self.taken };
-        let Outlook { until, after } = self.told_outlook;
-        let known = if after == self.taken { until.max(self.told) } else { self.told };
-        if first || outlook.until > known {
+        if first || outlook.until > self.known() && outlook.until >= need {
             self.told_outlook = outlook;
             self.give(at, SYNC, outlook.write(), &[])?;
         }
@@ -263,6 +334,9 @@ impl Channel {
         self.told = self.told.max(at.0);
         let entry = Entry { own, time: self.told, kind };
         if self.flush()? && self.out.push(&entry, parts)? {
+            if let Some(bell) = &mut self.bell {
+                bell.put(&entry);
+            }
             return Ok(());
         }
         let payload = parts.concat();
@@ -281,6 +355,9 @@ impl Channel {
         while let Some(Waiting { entry, payload }) = self.backlog.front() {
             if !self.out.push(entry, &[payload])? {
                 return Ok(false);
+            }
+            if let Some(bell) = &mut self.bell {
+                bell.put(entry);
             }
             self.backlog.pop_front();
         }
@@ -319,7 +396,7 @@ impl Channel {
                 SYNC => {
                     self.inward.take(SYNC, 0, into)?;
                     self.heard = now;
-                    if self.peer.ours {
+                    if self.bell.is_some() {
                         self.outlook = Outlook::read(&entry.own);
                     }
                 }
@@ -383,7 +460,7 @@ impl Channel {
     /// # Errors
     /// The memory is gone.
     pub fn end(&mut self) -> Result<(), LinkError> {
-        if self.peer.ours {
+        if self.is_ours() {
             self.terminate()?;
         }
         let mut patience = Patience::default();
@@ -409,7 +486,7 @@ impl Channel {
 
     /// Whether the peer is a process of ours.
     pub fn is_ours(&self) -> bool {
-        self.peer.ours
+        self.bell.is_some()
     }
 
     /// What becomes readable when the peer is gone.

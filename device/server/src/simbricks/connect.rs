@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 use super::LinkError;
+use super::bell::Bell;
 use super::channel::Channel;
 use super::intro::{self, HEADER, IntroError, LONGEST, Protocol, Queue, Upper};
 use super::ring::{Memory, Ring};
@@ -21,7 +22,7 @@ use crate::listener::Listener;
 use crate::socket;
 
 /// Entries of each direction of links whose memory is ours. A full ring lets the peer wait; nothing is lost.
-pub const ENTRIES: usize = 512;
+pub const ENTRIES: usize = 128;
 /// How often it is looked whether somebody listens.
 const RETRY: Duration = Duration::from_millis(5);
 
@@ -139,8 +140,7 @@ fn accept(link: &Open, listener: &Listener, until: Instant) -> Result<Greeted, L
     let path = link.path.clone();
     let socket = accept_at(listener, &path, until)?;
     let queues = queues(link.room);
-    let len = queues.iter().map(Queue::end).max().unwrap_or_default();
-    let (file, memory) = Memory::new(len)?;
+    let (file, memory) = Memory::new(intro::memory(&queues, true))?;
     let message = intro::listener(&queues, &link.upper);
     say_first(&socket, &message, Some(file)).map_err(|why| trouble(&path, why))?;
     let memory = Some((memory, queues));
@@ -186,7 +186,7 @@ impl Greeted {
     fn finish(self, until: Instant) -> Result<Channel, LinkError> {
         let Self { socket, path, memory, least, protocol } = self;
         let (message, mut files) = read_first(&socket, &path, until)?;
-        let (memory, ([from, to], peer), listens) = match memory {
+        let (memory, (queues, peer), listens) = match memory {
             Some((memory, queues)) => {
                 if !files.is_empty() {
                     return Err(IntroError::Descriptors(files.len()).into());
@@ -202,17 +202,18 @@ impl Greeted {
                 let size = nix::sys::stat::fstat(&file).map_err(|why| LinkError::Memory(why.into()))?.st_size;
                 let size = u64::try_from(size).unwrap_or(0);
                 let (queues, peer) = intro::read_listener(&message, size, protocol)?;
-                let len = queues.iter().map(Queue::end).max().unwrap_or_default();
+                let len = intro::memory(&queues, peer.ours);
                 (Memory::map(file, len)?.1, (queues, peer), false)
             }
         };
         let memory = Arc::new(memory);
-        let [from, to] = [from, to].map(|queue| Ring::new(Arc::clone(&memory), queue));
+        let bell = peer.ours.then(|| Bell::new(Arc::clone(&memory), &queues, listens));
+        let [from, to] = queues.map(|queue| Ring::new(Arc::clone(&memory), queue));
         let (out, inward) = if listens { (from, to) } else { (to, from) };
         if out.room() < least {
             return Err(LinkError::TooLong { len: least, room: out.room() });
         }
-        Ok(Channel::new(socket, out, inward, peer))
+        Ok(Channel::new(socket, (out, inward), peer, bell))
     }
 }
 

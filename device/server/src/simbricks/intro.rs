@@ -9,8 +9,8 @@ pub const LISTENER: usize = 80;
 /// Bytes of the other one.
 pub const CONNECTER: usize = 32;
 /// Four bytes between that and the upper protocol's part, which SimBricks, where there is nothing between, steps over: the side is a
-/// process of softhca, which wakes who sleeps (`Channel::rest`) and says more than promises (`Channel::outlook`).
-const OURS: [u8; 4] = *b"soft";
+/// process of softhca, which wakes who sleeps (`Channel::rest`), says what it waits for, and says more than promises (`Channel::outlook`).
+const OURS: [u8; 4] = *b"sof2";
 /// The longest message of either side, in bytes.
 pub const LONGEST: usize = 2048;
 /// The side wants synchronisation.
@@ -108,6 +108,9 @@ pub enum IntroError {
     /// A ring that can't be.
     #[error("its {0} queue has {1}")]
     Queue(Direction, &'static str),
+    /// It is softhca, and there is no room for what each side waits for.
+    #[error("its memory ends before the cells of who waits")]
+    Cells,
     /// It has to bring the memory, and did not.
     #[error("no memory came with it")]
     NoMemory,
@@ -179,6 +182,22 @@ impl Queue {
 
 /// The rings of a link: that from who listens, and that to it.
 pub type Queues = [Queue; 2];
+
+/// Bytes of what one side of a link waits for (`bell`): on cache lines of its own.
+pub const CELL: usize = 128;
+
+/// Where both cells are in memory of ours: behind the queues.
+pub fn cells(queues: &Queues) -> usize {
+    queues.iter().map(Queue::end).max().unwrap_or_default().next_multiple_of(4096)
+}
+
+/// Bytes of memory of such queues that are used: with the cells, if both sides are softhca.
+pub fn memory(queues: &Queues, ours: bool) -> usize {
+    match ours {
+        true => cells(queues) + 2 * CELL,
+        false => queues.iter().map(Queue::end).max().unwrap_or_default(),
+    }
+}
 
 /// What who listens says: these rings, and that it insists on synchronisation.
 pub fn listener(queues: &Queues, upper: &Upper) -> Vec<u8> {
@@ -255,7 +274,11 @@ pub fn read_listener(message: &[u8], memory: u64, protocol: Protocol) -> Result<
     if from.offset < to.end() && to.offset < from.end() {
         return Err(IntroError::Queue(Direction::ToListener, "entries that lie over those of the other"));
     }
-    Ok(([from, to], peer))
+    let queues = [from, to];
+    if peer.ours && self::memory(&queues, true) as u64 > memory {
+        return Err(IntroError::Cells);
+    }
+    Ok((queues, peer))
 }
 
 /// Reads what who connects says.
@@ -275,7 +298,9 @@ mod tests {
 
     const QUEUES: Queues =
         [Queue { offset: 0, entry: 128, count: 4 }, Queue { offset: 512, entry: 256, count: 8 }];
-    const MEMORY: u64 = 512 + 8 * 256;
+    const MEMORY: u64 = 4096 + 2 * CELL as u64;
+    /// An entry that ends behind that.
+    const BEYOND: u64 = MEMORY / 256;
 
     /// The layouts, byte for byte.
     #[test]
@@ -285,11 +310,11 @@ mod tests {
         };
         let message = listener(&QUEUES, &Upper::network());
         assert_eq!(words(&message[..80]), [1, 3, 0, 128, 4, 512, 256, 8, 1, 84]);
-        assert_eq!(&message[80..], b"soft\0\0\0\0");
+        assert_eq!(&message[80..], b"sof2\0\0\0\0");
         let pcie = Upper::of(Protocol::Pcie, vec![7; 119]);
         let message = connecter(&pcie);
         assert_eq!(words(&message[..32]), [1, 3, 2, 36]);
-        assert_eq!((&message[32..36], &message[36..]), (&b"soft"[..], &[7; 119][..]));
+        assert_eq!((&message[32..36], &message[36..]), (&b"sof2"[..], &[7; 119][..]));
         let message = connecter(&Upper { ours: false, ..pcie });
         assert_eq!((words(&message[..32]), &message[32..]), (vec![1, 3, 2, 32], &[7; 119][..]));
     }
@@ -339,7 +364,8 @@ mod tests {
             (4, 0, "no entries"),
             (4, u64::MAX, "beyond the end"),
             (5, u64::MAX - 1, "beyond the end"),
-            (7, 9, "incoming queue has entries beyond the end"),
+            (7, BEYOND, "incoming queue has entries beyond the end"),
+            (7, 15, "before the cells"),
             (8, 2, "upper protocol is 2, and not 1, a network link"),
             (9, 79, "at byte 79"),
             (9, 89, "at byte 89"),

@@ -10,7 +10,8 @@
 //!
 //! Who waits looks again and again there, and learns of an idle time step by step, each as long as a link. Two processes of ours do
 //! better; four bytes of the first messages, where SimBricks has none, say that both are.
-//! - They sleep after a moment ([`Channel::rest`]): a byte of a ring says that its consumer does, and a byte at the socket wakes it.
+//! - They sleep after a moment ([`Channel::rest`]): each says so in a cell (`bell`), and what it waits for, and a byte at the socket wakes it when
+//!   that is there.
 //! - Messages of time say more than a promise ([`Channel::outlook`]): up to when nothing comes if the receiver sends nothing.
 //!
 //! Everything is little endian. Source: the base, network and PCIe protocols of SimBricks, version 1 (`proto.h` in
@@ -18,6 +19,7 @@
 //!
 //! Not implemented: links without synchronisation.
 
+mod bell;
 pub mod channel;
 pub mod connect;
 pub mod ether;
@@ -31,7 +33,7 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
-pub use channel::{Channel, Heard};
+pub use channel::{Channel, Heard, Rest};
 pub use connect::{Open, Role, open};
 pub use net::{Framing, NetLink};
 

@@ -4,8 +4,7 @@
 //! |---|---|
 //! | 0 | of the message's own (48) |
 //! | 48 | time at which it is to be processed, ps (8) |
-//! | 56 | in the first entry, between two processes of ours: 1 if the consumer sleeps (1); else unused |
-//! | 57 | unused (6) |
+//! | 56 | unused (7) |
 //! | 63 | bit 7: 0 the producer has the entry, 1 the consumer; the type of the message below |
 //! | 64 | payload |
 //!
@@ -15,7 +14,7 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -30,8 +29,6 @@ use crate::memory::fault::Area;
 pub(super) const OWN: usize = 48;
 /// Offset of the time.
 const TIME: usize = 48;
-/// Offset of the consumer's sleep, in the first entry.
-const SLEEPS: usize = 56;
 /// Offset of owner and type.
 const OWNER: usize = 63;
 /// The consumer has the entry.
@@ -64,6 +61,26 @@ impl Memory {
         let area = Area::new(map.as_mut_ptr(), len);
         Ok((file.into(), Self { map, area }))
     }
+
+    /// Bytes that there are.
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// The address of a byte, which has to be one of them if it is accessed.
+    pub(super) fn byte(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset < self.len());
+        self.map.as_mut_ptr().wrapping_add(offset)
+    }
+
+    /// Touches the memory. What was read is of no use if it went away meanwhile.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub(super) fn touch(&self, access: impl FnOnce()) -> Result<(), LinkError> {
+        self.area.access(None, access);
+        if self.area.is_lost() { Err(LinkError::MemoryLost) } else { Ok(()) }
+    }
 }
 
 /// One side's view of one direction.
@@ -87,7 +104,7 @@ pub(super) struct Entry {
 impl Ring {
     /// `queue` was checked against the memory's size.
     pub(super) fn new(memory: Arc<Memory>, queue: Queue) -> Self {
-        assert!(queue.end() <= memory.map.len() && queue.entry > HEADER && queue.count > 0, "{queue:?}");
+        assert!(queue.end() <= memory.len() && queue.entry > HEADER && queue.count > 0, "{queue:?}");
         Self { memory, queue, next: 0 }
     }
 
@@ -99,54 +116,13 @@ impl Ring {
     /// The address of a byte of the next entry. What is accessed from there on has to end with the entry.
     fn byte(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset < self.queue.entry);
-        self.memory.map.as_mut_ptr().wrapping_add(self.queue.offset + self.next * self.queue.entry + offset)
-    }
-
-    /// Touches the memory. What was read is of no use if it went away meanwhile.
-    fn touch(&self, access: impl FnOnce()) -> Result<(), LinkError> {
-        self.memory.area.access(None, access);
-        if self.memory.area.is_lost() { Err(LinkError::MemoryLost) } else { Ok(()) }
+        self.memory.byte(self.queue.offset + self.next * self.queue.entry + offset)
     }
 
     fn owner(&self) -> &AtomicU8 {
         // SAFETY: the byte lies in an entry of the queue, all of which is inside the mapping (checked in `new`), and the mapping
         // lives as long as `self`. Both sides access it by atomics only; a byte is aligned anywhere.
         unsafe { AtomicU8::from_ptr(self.byte(OWNER)) }
-    }
-
-    /// Whether the consumer sleeps: it says so itself.
-    fn sleeps(&self) -> &AtomicU8 {
-        let at = self.memory.map.as_mut_ptr().wrapping_add(self.queue.offset + SLEEPS);
-        // SAFETY: the byte lies in the first entry of the queue, whose count is not zero: inside the mapping (checked in `new`), which
-        // lives as long as `self`. Both sides access it by atomics only ([`Ring::push`] leaves it out); a byte is aligned anywhere.
-        unsafe { AtomicU8::from_ptr(at) }
-    }
-
-    /// The consumer says that it sleeps, or that it does not.
-    ///
-    /// # Errors
-    /// The memory is gone.
-    pub(super) fn set_sleeps(&self, sleeps: bool) -> Result<(), LinkError> {
-        self.touch(|| {
-            self.sleeps().store(sleeps.into(), Ordering::SeqCst);
-            // What is looked at behind this was there before the producer saw it, or the producer sees it.
-            fence(Ordering::SeqCst);
-        })
-    }
-
-    /// The producer asks, behind what it has put into the ring, whether the consumer has to be woken. It is, once.
-    ///
-    /// # Errors
-    /// The memory is gone.
-    pub(super) fn take_sleeps(&self) -> Result<bool, LinkError> {
-        let mut slept = false;
-        self.touch(|| {
-            fence(Ordering::SeqCst);
-            if self.sleeps().load(Ordering::SeqCst) != 0 {
-                slept = self.sleeps().swap(0, Ordering::SeqCst) != 0;
-            }
-        })?;
-        Ok(slept)
     }
 
     fn advance(&mut self) {
@@ -163,7 +139,7 @@ impl Ring {
             return Err(LinkError::TooLong { len, room: self.room() });
         }
         let mut free = false;
-        self.touch(|| {
+        self.memory.touch(|| {
             if self.owner().load(Ordering::Acquire) & FULL != 0 {
                 return;
             }
@@ -194,7 +170,7 @@ impl Ring {
     /// The memory is gone.
     pub(super) fn peek(&self) -> Result<Option<Entry>, LinkError> {
         let mut found = None;
-        self.touch(|| {
+        self.memory.touch(|| {
             let owner = self.owner().load(Ordering::Acquire);
             if owner & FULL == 0 {
                 return;
@@ -220,7 +196,7 @@ impl Ring {
             return Err(LinkError::Length { len, room });
         }
         into.resize(len, 0);
-        self.touch(|| {
+        self.memory.touch(|| {
             if !into.is_empty() {
                 // SAFETY: the payload lies inside the entry, since `len` is not more than its room.
                 unsafe { copy::load(self.byte(HEADER), into) };
@@ -236,6 +212,6 @@ impl Ring {
         let at =
             self.queue.offset + (entry % self.queue.count) * self.queue.entry + offset % self.queue.entry;
         // SAFETY: inside an entry of the queue.
-        unsafe { self.memory.map.as_mut_ptr().wrapping_add(at).write_volatile(value) };
+        unsafe { self.memory.byte(at).write_volatile(value) };
     }
 }

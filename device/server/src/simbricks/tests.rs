@@ -9,6 +9,7 @@ use hca_model::link::{Light, LinkMessage, LinkPacket};
 use hca_model::link_layer::Packet;
 use proptest::prelude::*;
 
+use super::bell::Bell;
 use super::channel::{PACKET, SYNC, TERMINATE};
 use super::connect::ENTRIES;
 use super::intro::{self, Peer, Queue, Upper};
@@ -71,14 +72,14 @@ fn an_outlook_ends_with_what_is_sent() {
 fn who_sleeps_is_woken() {
     let (here, mut there) = pair("rest");
     let long = Duration::from_secs(600);
-    let rest = |channel: &Channel| Channel::rest([channel].into_iter(), long).unwrap();
+    let rest = |channel: &Channel| Channel::rest([channel].into_iter(), long, || Ok(true)).unwrap();
     there.promise(Ps(100), Ps(100)).unwrap();
-    assert!(rest(&here), "there is something already");
+    assert_eq!(rest(&here), Rest::Woken, "there is something already");
     let mut got = Vec::new();
     let mut here = here;
     assert_eq!(here.take(&mut got).unwrap(), Heard::Nothing);
     let sleeper = std::thread::spawn(move || {
-        assert!(Channel::rest([&here].into_iter(), long).unwrap());
+        assert_eq!(Channel::rest([&here].into_iter(), long, || Ok(true)).unwrap(), Rest::Woken);
         here
     });
     // Whenever the other falls asleep: before or behind this.
@@ -87,11 +88,84 @@ fn who_sleeps_is_woken() {
     let mut here = sleeper.join().unwrap();
     assert_eq!((here.take(&mut got).unwrap(), here.heard()), (Heard::Nothing, Ps(200)));
     drop(there);
-    assert!(rest(&here) && here.has_hung_up());
+    assert!(rest(&here) == Rest::Looks && here.has_hung_up());
     let (out, inward) = (ring(256, 4).0, ring(256, 4).0);
     let peer = Peer { ours: false, part: Vec::new() };
-    let stranger = Channel::new(UnixStream::pair().unwrap().0, out, inward, peer);
-    assert!(!rest(&stranger));
+    let stranger = Channel::new(UnixStream::pair().unwrap().0, (out, inward), peer, None);
+    assert_eq!(rest(&stranger), Rest::Never);
+}
+
+/// Who sleeps is woken for what it needs, for what is more than a promise, for what it has to look at, before its ring is full, and for nothing else.
+#[test]
+fn who_sleeps_is_woken_for_what_it_waits_for_alone() {
+    let (socket, bed) = UnixStream::pair().unwrap();
+    bed.set_nonblocking(true).unwrap();
+    let (_, mut here, there) = ends_of(128, 512, socket, Vec::new());
+    // How often the peer was woken since the last look.
+    let bed = std::cell::RefCell::new(bed);
+    let woken = || std::io::Read::read(&mut *bed.borrow_mut(), &mut [0; 64]).unwrap_or(0);
+    let (nowhere, _) = UnixStream::pair().unwrap();
+    let sleeps = |need, looks| {
+        there.wait_for(need, looks, &nowhere).unwrap();
+        there.set_sleeps(true).unwrap();
+    };
+    let says = |here: &mut Channel, promise, outlook| {
+        here.promise(Ps(promise), Ps(outlook)).unwrap();
+        here.rouse().unwrap();
+        woken()
+    };
+    sleeps(500, 0);
+    assert_eq!(here.needed().unwrap(), Some(Ps(500)));
+    assert_eq!([says(&mut here, 100, 100), says(&mut here, 200, 499)], [0, 0]);
+    assert_eq!((says(&mut here, 300, 500), here.needed().unwrap()), (1, None), "an outlook is as good");
+    assert_eq!(says(&mut here, 700, 700), 0, "it is awake");
+    sleeps(800, 0);
+    assert_eq!(says(&mut here, 800, 800), 1);
+    sleeps(900, 0);
+    here.send(Ps(810), &[b"x"]).unwrap();
+    assert_eq!(says(&mut here, 820, 820), 1, "a packet");
+    sleeps(u64::MAX, 0);
+    assert_eq!(says(&mut here, 2000, 2000), 0);
+    // It looks what the peer needs before it says more than 5000 itself.
+    sleeps(u64::MAX, 5000);
+    here.wait_for(Ps(5001), Ps::MAX).unwrap();
+    assert_eq!(woken(), 0);
+    here.wait_for(Ps(5000), Ps::MAX).unwrap();
+    assert_eq!(woken(), 1);
+    sleeps(0, 0);
+    assert_eq!(says(&mut here, 6000, 6000), 1, "it wants anything");
+}
+
+/// What nobody waits for is not said; what was put into the ring nevertheless, by a proxy that knew it late, wakes before there is no room.
+#[test]
+fn what_is_not_needed_is_not_said() {
+    let (socket, bed) = UnixStream::pair().unwrap();
+    bed.set_nonblocking(true).unwrap();
+    let (socket_too, _) = UnixStream::pair().unwrap();
+    let (theirs, mut here, there) = ends_of(128, 64, socket, Vec::new());
+    here.promise(Ps(1), Ps(1)).unwrap();
+    there.wait_for(500, 0, &socket_too).unwrap();
+    assert_eq!(here.needed().unwrap(), Some(Ps(500)));
+    here.promise(Ps(400), Ps(499)).unwrap();
+    assert_eq!(here.needed().unwrap(), Some(Ps(500)));
+    here.promise(Ps(400), Ps(500)).unwrap();
+    assert_eq!(here.needed().unwrap(), None);
+    drop(theirs);
+    let queues = [Queue { offset: 0, entry: 128, count: 64 }, Queue { offset: 8192, entry: 128, count: 64 }];
+    let memory = std::sync::Arc::new(Memory::new(intro::memory(&queues, true)).unwrap().1);
+    let [mut bell, sleeper] = [true, false].map(|listens| Bell::new(memory.clone(), &queues, listens));
+    sleeper.wait_for(u64::MAX, 0, &socket_too).unwrap();
+    sleeper.set_sleeps(true).unwrap();
+    let (socket, mut bed) = UnixStream::pair().unwrap();
+    bed.set_nonblocking(true).unwrap();
+    let entry = Entry { own: [0; OWN], time: 7, kind: SYNC };
+    let mut puts = 0..64;
+    let woken = puts.any(|_| {
+        bell.put(&entry);
+        bell.rouse(&socket).unwrap();
+        std::io::Read::read(&mut bed, &mut [0; 64]).is_ok()
+    });
+    assert!(woken && puts.start <= 32, "{puts:?}");
 }
 
 /// The two ends of one direction, in memory of this process.
@@ -187,13 +261,28 @@ fn an_entry_is_laid_out_as_others_have_it() {
     assert_eq!((&got[..], fake.peek().unwrap()), (&b"abc"[..], None), "it is the producer's again");
 }
 
+/// A channel of who listens, and of who connects the ring and the bell.
+pub(super) fn ends_of(
+    entry: usize,
+    count: usize,
+    socket: UnixStream,
+    part: Vec<u8>,
+) -> (Ring, Channel, Bell) {
+    let from = Queue { offset: 0, entry, count };
+    let queues = [from, Queue { offset: from.end(), ..from }];
+    let (_, memory) = Memory::new(intro::memory(&queues, true)).unwrap();
+    let memory = std::sync::Arc::new(memory);
+    let ring = |place: usize| Ring::new(memory.clone(), queues[place]);
+    let bell = |listens| Bell::new(memory.clone(), &queues, listens);
+    let peer = Peer { ours: true, part };
+    (ring(1), Channel::new(socket, (ring(0), ring(1)), peer, Some(bell(true))), bell(false))
+}
+
 /// A channel whose peer's ring is in our hands.
 fn prey() -> (Ring, Channel, UnixStream) {
-    let (theirs, ours) = ring(256, 4);
-    let (out, _) = ring(256, 4);
     let (socket, peer) = UnixStream::pair().unwrap();
-    let said = Peer { ours: true, part: Vec::new() };
-    (theirs, Channel::new(socket, out, ours, said), peer)
+    let (theirs, channel, _) = ends_of(256, 4, socket, Vec::new());
+    (theirs, channel, peer)
 }
 
 #[test]
@@ -245,7 +334,7 @@ proptest! {
         let path = path("first");
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).unwrap();
-        let (file, _) = Memory::new(8192).unwrap();
+        let (file, _) = Memory::new(16384).unwrap();
         let queues = [Queue { offset: 0, entry: 128, count: 4 }, Queue { offset: 4096, entry: 128, count: 4 }];
         let message = if nearly {
             let mut right = intro::listener(&queues, &Upper::network());
@@ -303,7 +392,7 @@ fn peers_that_are_none_are_refused_in_words() {
     let why = refused("small", |socket| {
         let queues =
             [Queue { offset: 0, entry: 1600, count: 2 }, Queue { offset: 4096, entry: 1600, count: 2 }];
-        let (file, _) = Memory::new(8192).unwrap();
+        let (file, _) = Memory::new(intro::memory(&queues, true)).unwrap();
         send(&socket, &intro::listener(&queues, &Upper::network()), Some(file));
     });
     assert!(why.contains("room for 1536"), "{why}");
@@ -314,6 +403,13 @@ fn peers_that_are_none_are_refused_in_words() {
         send(&socket, &intro::listener(&queues, &Upper::network()), Some(file));
     });
     assert!(why.contains("beyond the end of the memory"), "{why}");
+    let why = refused("cells", |socket| {
+        let queues =
+            [Queue { offset: 0, entry: 1600, count: 2 }, Queue { offset: 4096, entry: 1600, count: 2 }];
+        let (file, _) = Memory::new(8192).unwrap();
+        send(&socket, &intro::listener(&queues, &Upper::network()), Some(file));
+    });
+    assert!(why.contains("before the cells"), "{why}");
     let nobody = open(&[link(Role::Connect, &path("nobody"))], Duration::ZERO).unwrap_err().to_string();
     assert!(nobody.contains("nobody listens"), "{nobody}");
     let nobody = open(&[link(Role::Listen, &path("alone"))], Duration::ZERO).unwrap_err().to_string();

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use hca_model::Ps;
 
 use super::super::LinkError;
-use super::super::channel::{Channel, Message};
+use super::super::channel::{Channel, Message, Rest};
 use super::super::patience::{NAP, Patience, Wait};
 use super::message::{MSIX, ToDevice, ToHost};
 use crate::memory::{RemoteError, StandingMemory};
@@ -149,11 +149,12 @@ impl State {
             } else if self.ended {
                 return Err(LinkError::Ended { heard: self.channel.heard().0 });
             } else if self.patience.wait() == Wait::Rest {
-                if !Channel::rest([&self.channel].into_iter(), NAP)? {
+                let rest = Channel::rest([&self.channel].into_iter(), NAP, || Ok(true))?;
+                if rest == Rest::Never {
                     self.patience.doze();
                 }
                 // What it said before it ended still counts.
-                if self.channel.has_hung_up() && !self.take()? && !is_so(self)? {
+                if rest != Rest::Woken && self.channel.has_hung_up() && !self.take()? && !is_so(self)? {
                     return Err(LinkError::Ended { heard: self.channel.heard().0 });
                 }
             }
@@ -246,7 +247,7 @@ impl DeviceLink {
 
     /// Whether the host is another process of softhca.
     pub(crate) fn is_ours(&self) -> bool {
-        lock(&self.0).channel.peer().ours
+        lock(&self.0).channel.is_ours()
     }
 
     /// The host has done what it may not: nothing more is done.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hca_model::Ps;
 
 use super::super::LinkError;
-use super::super::channel::{Channel, Message};
+use super::super::channel::{Channel, Message, Rest};
 use super::super::patience::{NAP, Patience, Wait};
 use super::intro::DeviceIntro;
 use super::message::{ToDevice, ToHost};
@@ -74,6 +74,8 @@ pub struct HostLink {
     waiting: VecDeque<(Ps, FromDevice)>,
     /// Up to then nothing comes any more.
     quiet: Option<Ps>,
+    /// It was asked for what there is up to then.
+    asked: Ps,
     buffer: Vec<u8>,
 }
 
@@ -93,6 +95,7 @@ impl HostLink {
             writes: BTreeSet::new(),
             waiting: VecDeque::new(),
             quiet: None,
+            asked: Ps::ZERO,
             buffer: Vec::new(),
         })
     }
@@ -199,6 +202,7 @@ impl HostLink {
     /// # Errors
     /// The device does not keep to the protocol.
     pub fn hear(&mut self, until: Ps) -> Result<Heard, LinkError> {
+        self.asked = until;
         if self.waiting.is_empty() {
             let came = self.take()?;
             self.waiting.extend(came);
@@ -235,12 +239,19 @@ impl HostLink {
         links: impl Iterator<Item = &'a HostLink> + Clone,
         patience: &mut HostPatience,
     ) -> Result<(), (usize, LinkError)> {
+        let first = |why| (0, why);
+        for link in links.clone() {
+            // More than this it can't be told before the device has said more.
+            let looks = link.asked + link.crossing;
+            link.channel.wait_for(link.asked + Ps(1), looks).map_err(first)?;
+        }
         if patience.0.wait() == Wait::No {
             return Ok(());
         }
-        let first = |why| (0, why);
-        if !Channel::rest(links.clone().map(|link| &link.channel), NAP).map_err(first)? {
-            patience.0.doze();
+        match Channel::rest(links.clone().map(|link| &link.channel), NAP, || Ok(true)).map_err(first)? {
+            Rest::Woken => return Ok(()),
+            Rest::Looks => {}
+            Rest::Never => patience.0.doze(),
         }
         for (place, HostLink { channel, .. }) in links.enumerate() {
             // What it has said before it ended still counts.

@@ -7,8 +7,9 @@ use hca_model::Ps;
 use proptest::prelude::*;
 
 use super::super::channel::{Channel, Message};
-use super::super::intro::{IntroError, Peer, Queue};
-use super::super::ring::{Entry, Memory, OWN, Ring};
+use super::super::intro::IntroError;
+use super::super::ring::{Entry, OWN, Ring};
+use super::super::tests::ends_of;
 use super::super::{LinkError, open};
 use super::device::Asked;
 use super::host::{FromDevice, Heard, HostPatience};
@@ -201,19 +202,11 @@ fn hosts_that_are_gone() {
     assert_eq!(device.write(0, &word), Err(RemoteError::Lost));
 }
 
-/// The two ends of one direction, in memory of this process.
-fn ring() -> (Ring, Ring) {
-    let queue = Queue { offset: 64, entry: 256, count: 4 };
-    let (_, memory) = Memory::new(queue.end()).unwrap();
-    let memory = Arc::new(memory);
-    (Ring::new(memory.clone(), queue), Ring::new(memory, queue))
-}
-
 /// A channel whose peer's ring is in our hands.
 fn prey(part: Vec<u8>) -> (Ring, Channel, UnixStream) {
-    let ((theirs, ours), (out, _)) = (ring(), ring());
     let (socket, peer) = UnixStream::pair().unwrap();
-    (theirs, Channel::new(socket, out, ours, Peer { ours: true, part }), peer)
+    let (theirs, channel, _) = ends_of(256, 4, socket, part);
+    (theirs, channel, peer)
 }
 
 #[test]

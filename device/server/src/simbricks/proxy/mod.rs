@@ -24,10 +24,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, recv, send};
+use nix::sys::socket::{MsgFlags, recv};
 use std::os::fd::AsRawFd;
 
 use self::wire::{Frame, Sizes};
+use super::bell::Bell;
 use super::channel::{PACKET, SYNC, TERMINATE};
 use super::connect::{accept_at, connect_to, read_first, say_first};
 use super::intro::{self, HEADER, Protocol, Queue, Upper};
@@ -65,8 +66,10 @@ struct Link {
     socket: UnixStream,
     out: Ring,
     inward: Ring,
-    /// Both ends are softhca.
-    ours: bool,
+    /// If both ends are softhca: wakes, and knows what the end here needs.
+    bell: Option<Bell>,
+    /// What the other proxy knows of that.
+    needs: u64,
     /// What waits for room in the ring, and its bytes.
     waiting: VecDeque<(Entry, Vec<u8>)>,
     bytes: usize,
@@ -86,7 +89,7 @@ struct Connection {
 }
 
 /// A link whose listener has said its first message: where its queues are, and whether it is softhca.
-type Half = (UnixStream, Memory, [Queue; 2], bool);
+type Half = (UnixStream, Arc<Memory>, [Queue; 2], bool);
 
 /// Carries links over a connection until all of them have ended. The other proxy has as many, in the same order. All have to be there within
 /// `patience`. `ready` is called when nothing more has to be opened.
@@ -140,12 +143,11 @@ fn set_up(ends: &[End], connection: &mut Connection, until: Instant) -> anyhow::
             .map_err(LinkError::from)
             .with_context(|| name(end))?;
         let ours = peer.ours;
-        let len = queues.iter().map(Queue::end).max().unwrap_or_default();
-        let (_, memory) = Memory::map(file, len)?;
+        let (_, memory) = Memory::map(file, intro::memory(&queues, ours))?;
         let small = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
         let sizes = queues.map(|queue| [small(queue.entry), small(queue.count)]);
         connection.say(number, &Frame::Listener { sizes, ours });
-        halves.push(Some((socket, memory, queues, ours)));
+        halves.push(Some((socket, Arc::new(memory), queues, ours)));
     }
     let mut links: Vec<Option<Link>> = ends.iter().map(|_| None).collect();
     while links.iter().any(Option::is_none) {
@@ -158,27 +160,23 @@ fn set_up(ends: &[End], connection: &mut Connection, until: Instant) -> anyhow::
         let (link, answer) = match (frame, listener) {
             (Frame::Listener { sizes, ours }, Some(listener)) => {
                 let queues = queues(sizes).with_context(|| name(end))?;
-                let len = queues.iter().map(Queue::end).max().unwrap_or_default();
                 let socket = accept_at(listener, &end.path, until)?;
-                let (file, memory) = Memory::new(len)?;
+                let (file, memory) = Memory::new(intro::memory(&queues, true))?;
                 say_first(&socket, &intro::listener(&queues, &upper(ours)), Some(file))?;
                 let (message, _) = read_first(&socket, &end.path, until)?;
                 let theirs = intro::read_connecter(&message, Protocol::Network)
                     .map_err(LinkError::from)
                     .with_context(|| name(end))?
                     .ours;
-                let [from, to] = rings(memory, queues);
-                (
-                    Link::new(name(end), socket, from, to, ours && theirs),
-                    Some(Frame::Connecter { ours: theirs }),
-                )
+                let memory = (Arc::new(memory), queues);
+                let link = Link::new(name(end), socket, memory, true, ours && theirs)?;
+                (link, Some(Frame::Connecter { ours: theirs }))
             }
             (Frame::Connecter { ours }, None) => {
                 let half = halves.get_mut(place).and_then(Option::take);
                 let (socket, memory, queues, theirs) = half.context("two first messages of one link")?;
                 say_first(&socket, &intro::connecter(&upper(ours)), None)?;
-                let [from, to] = rings(memory, queues);
-                (Link::new(name(end), socket, to, from, ours && theirs), None)
+                (Link::new(name(end), socket, (memory, queues), false, ours && theirs)?, None)
             }
             _ => bail!("the other proxy said of link {number} what does not belong to its beginning"),
         };
@@ -238,31 +236,53 @@ fn queues(sizes: Sizes) -> anyhow::Result<[Queue; 2]> {
     Ok(queues)
 }
 
-fn rings(memory: Memory, queues: [Queue; 2]) -> [Ring; 2] {
-    let memory = Arc::new(memory);
-    queues.map(|queue| Ring::new(Arc::clone(&memory), queue))
-}
-
 impl Link {
-    fn new(name: String, socket: UnixStream, out: Ring, inward: Ring, ours: bool) -> Self {
-        let (waiting, bytes, far_gone, near_gone) = (VecDeque::new(), 0, false, false);
-        Self { name, socket, out, inward, ours, waiting, bytes, far_gone, near_gone }
+    fn new(
+        name: String,
+        socket: UnixStream,
+        (memory, queues): (Arc<Memory>, [Queue; 2]),
+        listens: bool,
+        ours: bool,
+    ) -> Result<Self, LinkError> {
+        let bell = ours.then(|| Bell::new(Arc::clone(&memory), &queues, listens));
+        let [from, to] = queues.map(|queue| Ring::new(Arc::clone(&memory), queue));
+        let (out, inward) = if listens { (from, to) } else { (to, from) };
+        let (waiting, bytes, needs, far_gone, near_gone) = (VecDeque::new(), 0, 0, false, false);
+        let link = Self { name, socket, out, inward, bell, needs, waiting, bytes, far_gone, near_gone };
+        link.far_needs(0)?;
+        Ok(link)
+    }
+
+    /// The other end needs so much of this one. Whatever this one needs the proxy has to hear at once.
+    fn far_needs(&self, need: u64) -> Result<(), LinkError> {
+        self.bell.as_ref().map_or(Ok(()), |bell| bell.wait_for(need, u64::MAX, &self.socket))
+    }
+
+    /// What the end here needs, if the other proxy does not know it.
+    fn needs_more(&self) -> Result<Option<u64>, LinkError> {
+        let need = self.bell.as_ref().map(Bell::need).transpose()?;
+        Ok(need.filter(|need| *need != self.needs))
     }
 
     /// Hands on what came from the simulation. Returns whether there was something.
     fn hear(&mut self, number: u16, connection: &mut Connection) -> Result<bool, LinkError> {
         // Gone is who was gone before the ring was found empty.
         let gone = !self.near_gone && self.has_hung_up();
+        let needs = self.needs_more()?;
+        if let Some(need) = needs {
+            self.needs = need;
+            connection.say(number, &Frame::Need(need));
+        }
         for turn in 0..TURN {
             if connection.pending.len() > PENDING {
-                return Ok(turn > 0);
+                return Ok(turn > 0 || needs.is_some());
             }
             let Some(entry) = self.inward.peek()? else {
                 if gone {
                     self.near_gone = true;
                     connection.say(number, &Frame::Closed);
                 }
-                return Ok(turn > 0 || gone);
+                return Ok(turn > 0 || gone || needs.is_some());
             };
             let len = match entry.kind {
                 PACKET => entry.own.first_chunk().map_or(0, |len| u16::from_le_bytes(*len)),
@@ -283,12 +303,15 @@ impl Link {
             if !self.out.push(entry, &[payload])? {
                 break;
             }
+            if let Some(bell) = &mut self.bell {
+                bell.put(entry);
+            }
             self.bytes = self.bytes.saturating_sub(HEADER + payload.len());
             self.waiting.pop_front();
             gave = true;
         }
-        if gave && self.ours && self.out.take_sleeps()? {
-            let _ = send(self.socket.as_raw_fd(), &[0], MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+        if let Some(bell) = &mut self.bell {
+            bell.rouse(&self.socket)?;
         }
         Ok(gave)
     }
@@ -397,6 +420,7 @@ fn carry(links: Vec<Link>, mut connection: Connection) -> anyhow::Result<()> {
                     ensure!(link.bytes <= BACKLOG, "{}: nobody takes what comes", link.name);
                     link.waiting.push_back((entry, payload));
                 }
+                Frame::Need(need) => link.far_needs(need).with_context(|| link.name.clone())?,
                 Frame::Closed => link.far_gone = true,
                 Frame::Listener { .. } | Frame::Connecter { .. } => {
                     bail!("the other proxy began link {number} again")
@@ -452,11 +476,11 @@ fn rest(links: &[Option<Link>], connection: &Connection) -> anyhow::Result<()> {
     let mut nothing = true;
     for link in links() {
         // Who does not wake is looked at again soon.
-        nothing &= link.ours && link.waiting.is_empty();
-        if link.ours {
-            link.inward.set_sleeps(true)?;
+        nothing &= link.bell.is_some() && link.waiting.is_empty();
+        if let Some(bell) = &link.bell {
+            bell.set_sleeps(true)?;
         }
-        nothing &= link.inward.peek()?.is_none();
+        nothing &= link.inward.peek()?.is_none() && link.needs_more()?.is_none();
     }
     let mut watched: Vec<_> =
         links().map(|link| PollFd::new(link.socket.as_fd(), PollFlags::POLLIN)).collect();
@@ -468,7 +492,7 @@ fn rest(links: &[Option<Link>], connection: &Connection) -> anyhow::Result<()> {
     if !nothing {
         std::thread::yield_now();
     }
-    links().filter(|link| link.ours).try_for_each(|link| link.inward.set_sleeps(false))?;
+    links().filter_map(|link| link.bell.as_ref()).try_for_each(|bell| bell.set_sleeps(false))?;
     Ok(())
 }
 

@@ -40,7 +40,7 @@ fn take(channel: &mut Channel) -> (Ps, Vec<u8>) {
             return (at, bytes);
         }
         assert!(Instant::now() < until, "nothing comes");
-        Channel::rest([&*channel].into_iter(), NAP).unwrap();
+        Channel::rest([&*channel].into_iter(), NAP, || Ok(true)).unwrap();
     }
 }
 

@@ -1,6 +1,6 @@
 //! What two proxies say to each other over TCP. Little endian.
 //!
-//! Each says first `softhca sim-proxy 1\n`, then its number of links (2), then of each whether it listens (1) or connects (0) there. Then come
+//! Each says first `softhca sim-proxy 2\n`, then its number of links (2), then of each whether it listens (1) or connects (0) there. Then come
 //! frames: kind (1), link (2), length of what follows (4), and that:
 //!
 //! | kind | what follows |
@@ -9,13 +9,14 @@
 //! | 2 who connects has said | whether it is softhca (1) |
 //! | 3 an entry | time in ps (8), type (1), the message's own part of its header (48), payload |
 //! | 4 the end there is gone | nothing |
+//! | 5 the end there needs a promise before it goes on | up to when, ps (8) |
 //!
 //! What came is not trusted: lengths are bounded, and what is no frame ends the connection.
 
 use super::super::ring::{Entry, OWN};
 
 /// What each side says first.
-pub(super) const GREETING: &[u8] = b"softhca sim-proxy 1\n";
+pub(super) const GREETING: &[u8] = b"softhca sim-proxy 2\n";
 /// Bytes before what a frame holds.
 const HEADER: usize = 7;
 /// The longest that a frame holds: no entry is longer than a mebibyte.
@@ -31,6 +32,7 @@ pub(super) enum Frame {
     Connecter { ours: bool },
     Entry { entry: Entry, payload: Vec<u8> },
     Closed,
+    Need(u64),
 }
 
 /// What came is no frame.
@@ -46,6 +48,7 @@ pub(super) fn write(to: &mut Vec<u8>, link: u16, frame: &Frame) {
         Frame::Connecter { .. } => 2,
         Frame::Entry { .. } => 3,
         Frame::Closed => 4,
+        Frame::Need(_) => 5,
     };
     to.push(kind);
     to.extend_from_slice(&link.to_le_bytes());
@@ -62,6 +65,7 @@ pub(super) fn write(to: &mut Vec<u8>, link: u16, frame: &Frame) {
             to.extend_from_slice(own);
             to.extend_from_slice(payload);
         }
+        Frame::Need(need) => to.extend_from_slice(&need.to_le_bytes()),
         Frame::Closed => {}
     }
     let len = to.len().saturating_sub(start + HEADER);
@@ -101,6 +105,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Option<(u16, Frame, usize)>, NoFrame>
             Frame::Entry { entry, payload: payload.to_vec() }
         }
         4 if body.is_empty() => Frame::Closed,
+        5 => Frame::Need(u64::from_le_bytes(body.try_into().map_err(|_| NoFrame)?)),
         _ => return Err(NoFrame),
     };
     Ok(Some((u16::from_le_bytes([a, b]), frame, HEADER + len)))
@@ -129,6 +134,7 @@ mod tests {
             Frame::Entry { entry, payload: vec![9; 300] },
             Frame::Entry { entry, payload: Vec::new() },
             Frame::Closed,
+            Frame::Need(u64::MAX - 7),
         ];
         let mut bytes = Vec::new();
         frames.iter().zip(5..).for_each(|(frame, link)| write(&mut bytes, link, frame));
