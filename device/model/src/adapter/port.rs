@@ -305,11 +305,12 @@ impl Core<'_> {
         self.await_returning(at, lane.port, lane.lane);
     }
 
-    /// If it is what comes back that leaves no room in a queue: looks at the port when that is received.
+    /// If it is what comes back that leaves no room in a queue: looks at the port when that is received, or was already.
     fn await_returning(&mut self, now: Ps, port: u8, queue: u8) {
         let Some(out) = self.chip.ports.get_mut(port) else { return };
-        if !out.returning.has_room(queue == OWN)
-            && let Some(next) = out.returning.pass(now)
+        let own = queue == OWN;
+        if !out.returning.has_room(own)
+            && let Some(next) = out.returning.look_again(now, own)
         {
             self.look_at(port, next);
         }

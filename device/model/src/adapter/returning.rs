@@ -70,6 +70,13 @@ impl Returning {
         None
     }
 
+    /// When to look for room again, where there was none: at once if what was received by `now` made some. `None`: not before
+    /// something arrives.
+    pub(crate) fn look_again(&mut self, now: Ps, own: bool) -> Option<Ps> {
+        let next = self.pass(now);
+        if self.has_room(own) { Some(now) } else { next }
+    }
+
     /// Whether more may be sent: to the port itself (`own`), or over the link, of which copies may come back.
     #[inline]
     pub(crate) fn has_room(&self, own: bool) -> bool {
@@ -104,5 +111,22 @@ mod tests {
         assert!(!returning.has_room(true) && !returning.has_room(false));
         assert_eq!(returning.pass(Ps(12)), None);
         assert!(returning.has_room(true) && returning.has_room(false));
+    }
+
+    /// Nobody else looks when the last packet has been received before somebody waits.
+    #[test]
+    fn room_that_nobody_looked_at_is_found() {
+        let mut returning = Returning::default();
+        let packet = Returned { bytes: MOST as u32 / 2, copy: false };
+        for free in [10, 20, 30] {
+            returning.begin(packet);
+            returning.arrive(packet, Ps(free));
+        }
+        assert!(!returning.has_room(true));
+        assert_eq!(returning.look_again(Ps(9), true), Some(Ps(10)), "nothing is received yet");
+        assert_eq!(returning.look_again(Ps(10), true), Some(Ps(20)), "half of the rest is too much");
+        assert_eq!(returning.look_again(Ps(40), true), Some(Ps(40)), "all is received: there is room now");
+        returning.begin(Returned { bytes: MOST as u32, copy: false });
+        assert_eq!(returning.look_again(Ps(40), true), None, "what is on its way says so when it arrives");
     }
 }
