@@ -35,14 +35,31 @@ const VECTORS: u16 = 64;
 
 thread_local! {
     static EPOCHS: RefCell<Option<Epochs>> = const { RefCell::new(None) };
-    static DEFERRING: Cell<Option<u64>> = const { Cell::new(None) };
+    static DEFERRING: Cell<Option<Deferring>> = const { Cell::new(None) };
+}
+
+/// What of the hosts' memory answers later.
+#[derive(Clone, Copy)]
+struct Deferring {
+    seed: u64,
+    /// What is from this byte on.
+    first: usize,
+}
+
+/// Runs `f` as [`deferring`] does, but that the first `first` bytes of each memory answer at once.
+pub fn deferring_from<T>(seed: u64, first: usize, f: impl FnOnce() -> T) -> T {
+    defer(Deferring { seed, first }, f)
 }
 
 /// Runs `f`, in which the memory of each simulation that this thread makes answers each read later: after 0 to some moments
 /// in which something happens, in any order, as random numbers from `seed` have it. Sometimes it takes no further reads
 /// or writes for a while. Time does not jump to a protocol timer while a read waits.
 pub fn deferring<T>(seed: u64, f: impl FnOnce() -> T) -> T {
-    let before = DEFERRING.replace(Some(seed));
+    defer(Deferring { seed, first: 0 }, f)
+}
+
+fn defer<T>(how: Deferring, f: impl FnOnce() -> T) -> T {
+    let before = DEFERRING.replace(Some(how));
     let done = f();
     DEFERRING.set(before);
     done
@@ -90,8 +107,8 @@ struct Inner {
     observer: Option<Observer>,
     /// Why the observer gave up.
     unseen: Option<anyhow::Error>,
-    /// Of hosts made from now on: memory answers later, by random numbers from this seed.
-    deferring: Option<u64>,
+    /// Of hosts made from now on: memory answers later.
+    deferring: Option<Deferring>,
     /// Memory that answers later.
     later: Vec<(FunctionRef, Arc<Window>)>,
 }
@@ -145,14 +162,19 @@ impl Simulation {
     pub fn bus(&self, function: impl Into<FunctionRef>, memory: usize) -> ModelBus {
         let function = function.into();
         let inner = &mut *self.0.borrow_mut();
-        let later =
-            inner.deferring.map(|seed| Mutex::new(Later::new(seed ^ (function.hca.0 as u64 + 1) << 32)));
+        let later = inner.deferring.map(|Deferring { seed, .. }| {
+            let random = (seed ^ (function.hca.0 as u64 + 1) << 32) | 1;
+            Mutex::new(Later { random, ..Later::default() })
+        });
+        let first_later =
+            inner.deferring.map_or(u64::MAX, |Deferring { first, .. }| WINDOW.saturating_add(first as u64));
         let window = Arc::new(Window {
             host: Mutex::new(Host { bytes: vec![0; memory], unmapped: 0..0, watches: Watches::default() }),
             arena: Mutex::new(Arena::new(memory)),
             used: AtomicUsize::new(0),
             news: inner.news.clone(),
             later,
+            first_later,
         });
         inner.later.retain(|(other, _)| *other != function);
         if window.later.is_some() {
@@ -456,10 +478,15 @@ struct Window {
     news: Arc<AtomicBool>,
     /// Reads are answered later.
     later: Option<Mutex<Later>>,
+    /// From this bus address on.
+    first_later: u64,
 }
 
 /// Reads that are answered later.
+#[derive(Default)]
 struct Later {
+    /// Something was asked.
+    used: bool,
     random: u64,
     /// Ticket, address, bytes.
     asked: Vec<(u64, u64, usize)>,
@@ -471,10 +498,6 @@ struct Later {
 }
 
 impl Later {
-    fn new(seed: u64) -> Self {
-        Self { random: seed | 1, asked: Vec::new(), withheld: 0..0, answers: VecDeque::new(), full: false }
-    }
-
     /// True once in `n` times.
     fn once_in(&mut self, n: u64) -> bool {
         self.random ^= self.random << 13;
@@ -549,6 +572,11 @@ impl Window {
 }
 
 impl Window {
+    /// Whether it answers at once there.
+    fn is_before_later(&self, iova: u64, len: usize) -> bool {
+        iova.checked_add(len as u64).is_some_and(|end| end <= self.first_later)
+    }
+
     fn later(&self) -> Option<MutexGuard<'_, Later>> {
         self.later.as_ref().map(|later| later.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -572,17 +600,18 @@ impl Window {
                 false => later.answers.push_back(answer),
             }
         }
-        later.full = !all && later.once_in(8);
+        later.full = !all && later.used && later.once_in(8);
         waited || was_full
     }
 }
 
 impl DeferredReads for Window {
     fn answers_at_once(&self, iova: u64, len: usize) -> bool {
-        self.host().mapped(iova, len).is_err()
+        self.is_before_later(iova, len) || self.host().mapped(iova, len).is_err()
     }
     fn ask(&self, ticket: u64, iova: u64, len: usize) -> Asked {
         let Some(later) = &mut self.later() else { return Asked::Failed(DmaError { iova, len }) };
+        later.used = true;
         if !later.asked.is_empty() && later.once_in(8) {
             return Asked::Busy;
         }
@@ -619,11 +648,13 @@ impl GuestMemory for Window {
         Ok(())
     }
     fn is_mapped(&self, iova: u64, len: usize) -> bool {
-        self.later.is_none() && self.host().mapped(iova, len).is_ok()
+        self.is_before_later(iova, len) && self.host().mapped(iova, len).is_ok()
     }
     fn is_unwatched(&self, iova: u64, len: usize) -> bool {
         let mut host = self.host();
-        self.later.is_none() && host.mapped(iova, len).is_ok() && host.watches.of(iova, len).is_none()
+        self.is_before_later(iova, len)
+            && host.mapped(iova, len).is_ok()
+            && host.watches.of(iova, len).is_none()
     }
     fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
         let Some(other) = source.as_any().and_then(|any| any.downcast_ref::<Window>()) else {

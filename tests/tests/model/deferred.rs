@@ -3,7 +3,7 @@
 //!
 //! What is of this kind of memory alone is in `parked.rs`.
 
-use hca_tests::in_process::deferring;
+use hca_tests::in_process::{deferring, deferring_from};
 
 /// A module for each file of tests, with those of its tests that are run again.
 macro_rules! again {
@@ -14,6 +14,8 @@ macro_rules! again {
                 for seed in [7, 12345] {
                     super::deferring(seed, crate::$file::$test);
                 }
+                // A part of what they use answers at once.
+                super::deferring_from(7, 1 << 16, crate::$file::$test);
             })*
         })*
     };
@@ -29,6 +31,7 @@ macro_rules! ethernet_again {
                     for seed in [7, 12345] {
                         super::super::deferring(seed, crate::ethernet::$file::$test);
                     }
+                    super::super::deferring_from(7, 1 << 16, crate::ethernet::$file::$test);
                 })*
             })*
         }

@@ -233,8 +233,13 @@ impl Core<'_> {
     /// The host's memory as keys translate it.
     #[inline]
     pub(crate) fn keyed(&self) -> Keyed<'_> {
+        self.keyed_in(&*self.function.memory)
+    }
+
+    /// The same through other memory.
+    pub(crate) fn keyed_in<'a>(&'a self, memory: &'a dyn GuestMemory) -> Keyed<'a> {
         let function = &*self.function;
-        Keyed::new(&function.fw.icm, &*function.memory, (&function.known, function.key_changes))
+        Keyed::new(&function.fw.icm, memory, (&function.known, function.key_changes))
     }
 
     /// Tells of signatures that were found wrong, by completions to the queue `cqn`: of each key the first one until the

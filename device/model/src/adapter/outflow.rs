@@ -231,9 +231,8 @@ impl Executor<'_> {
         let Some(qp) = qps.get(repr.dest_qp.0) else { return false };
         let view = core.view();
         let active = |port: &hca_firmware::Port| port.state == hca_spec::mad::port_state::ACTIVE;
-        core.function.outstanding.is_none()
+        side.parked.is_empty()
             && !core.chip.captures()
-            && !side.parked.is_backed_up()
             && core.chip.managed.port(port).is_some_and(active)
             && !packet.met_congestion()
             && repr.operation == Operation::WriteMiddle

@@ -78,6 +78,12 @@ impl Parked {
         self.packets >= BACKED_UP
     }
 
+    /// Whether nothing waits: what comes now comes behind nothing.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
     /// Inputs that wait.
     pub(crate) fn len(&self) -> usize {
         self.queues.values().map(VecDeque::len).sum()
@@ -183,6 +189,8 @@ impl Executor<'_> {
     pub(crate) fn memory_changed(&mut self, now: Ps) {
         self.follow_memory();
         let Some(outstanding) = self.core.function.outstanding.clone() else { return };
+        // What is known of pages may be of windows that are gone: it is looked up again.
+        self.core.function.key_changes += 1;
         let answered = outstanding.take_answers(|why| {
             self.core.diagnose(now, format_args!("a write that was posted failed: {why}"));
         });

@@ -38,6 +38,7 @@ use crate::engines::qp::send::{blocks_of, copy_index};
 use crate::engines::qp::umr;
 use crate::engines::qp::wqe::SpareWqes;
 use crate::faults::Held;
+use crate::ground::outstanding::Touched;
 use crate::ground::region::Payload;
 use crate::wire::Repr;
 
@@ -271,6 +272,8 @@ impl Core<'_> {
         }
         match qp.requester.next() {
             Next::Held(_) | Next::Nothing => {}
+            // Its payload stays where it is.
+            Next::Packet if qp.is_in_run(self.function.key_changes) => {}
             Next::Packet => {
                 if let Cursor::Packet(plan) = qp.plan(&self.view(), &mut Repr::default())
                     && let Some(wqe) = qp.requester.wqe_of(&plan)
@@ -345,7 +348,8 @@ impl Core<'_> {
     }
 
     fn plan_gather(&self, qp: &QueuePair, pieces: &[Piece], offset: u64, len: usize) {
-        let gathered = self.keyed().gather(qp.accessor(), pieces, offset, &mut vec![0; len]);
+        let memory = Touched(&*self.function.memory);
+        let gathered = self.keyed_in(&memory).gather(qp.accessor(), pieces, offset, &mut vec![0; len]);
         if let Ok(found) = gathered {
             found.ignore("it is only planned");
         }
@@ -361,7 +365,8 @@ impl Core<'_> {
         self.plan_completions(qp);
         if let Some(Response::Read { who, va, rkey, left, .. }) = qp.responder.queue.front() {
             let mut bytes = vec![0; (*left).min(qp.params.mtu as u64) as usize];
-            if let Ok(found) = self.keyed().read(*who, *rkey, *va, &mut bytes, Access::RemoteRead) {
+            let memory = Touched(&*self.function.memory);
+            if let Ok(found) = self.keyed_in(&memory).read(*who, *rkey, *va, &mut bytes, Access::RemoteRead) {
                 found.ignore("it is only planned");
             }
         }

@@ -369,7 +369,13 @@ impl Core<'_> {
         payload: Payload<'_>,
     ) -> Result<SignatureErrors, Fault> {
         let keys = self.function.key_changes;
-        qp.plan_landing(&self.view(), who, to, keys);
+        let record = qp.params.doorbell_record;
+        qp.plan_landing(&self.view(), who, to, keys, |pages, len| {
+            // Answers tell of credits, which the record has.
+            let memory = &*self.function.memory;
+            self.function.outstanding.is_none()
+                || pages.is_mapped(memory, len) && memory.is_mapped(record, size_of::<u32>())
+        });
         match qp.landing(keys) {
             None => self.keyed().write(who, to.rkey, to.va, payload, Access::RemoteWrite),
             Some(landing) => {

@@ -47,7 +47,7 @@ impl Executor<'_> {
         let (Some(qp), Some(out)) = (self.qps.get(qpn.0), chip.ports.get(port)) else { return false };
         let requester = &qp.requester;
         let covers = |run: &Run| run.covers(requester.cursor, function.key_changes);
-        function.outstanding.is_none()
+        self.side.parked.is_empty()
             && qp.state == QpState::Rts
             && qp.congestion.is_none()
             && qp.group == 0
@@ -63,6 +63,7 @@ impl Executor<'_> {
         let Some(qp) = self.qps.get_mut(runner.qpn.0) else { return };
         let lane = qp.port_lane();
         match self.core.may_send(lane) {
+            true if self.core.is_to_be_planned(qp) => self.admit(now, HcaEvent::SendTurn(runner.qpn)),
             true => self.core.send_of_run(now, qp, runner, moved),
             false => self.core.wait_for_room(now, lane, HcaEvent::SendTurn(runner.qpn)),
         }
@@ -117,7 +118,10 @@ impl Executor<'_> {
                 Some((at, ..)) if at > now => moved(Moved::Turn(at)),
                 Some(_) => {
                     let Some(qp) = self.qps.get_mut(runner.qpn.0) else { return };
-                    self.core.send_of_run(now, qp, runner, moved);
+                    match self.core.is_to_be_planned(qp) {
+                        true => self.admit(now, HcaEvent::SendTurn(runner.qpn)),
+                        false => self.core.send_of_run(now, qp, runner, moved),
+                    }
                 }
                 None => {}
             }
@@ -128,8 +132,9 @@ impl Executor<'_> {
     /// received as any packet is; nothing has happened.
     #[inline]
     pub(crate) fn receive_alike(&mut self, now: Ps, packet: &Packet) -> bool {
-        let Self { core, qps, .. } = self;
-        qps.get_mut(packet.repr().dest_qp.0).is_some_and(|qp| core.write_alike(now, qp, packet))
+        let Self { core, qps, side, .. } = self;
+        side.parked.is_empty()
+            && qps.get_mut(packet.repr().dest_qp.0).is_some_and(|qp| core.write_alike(now, qp, packet))
     }
 
     /// Whether the packet with that PSN is the one that a queue pair expects.
@@ -140,6 +145,12 @@ impl Executor<'_> {
 }
 
 impl Core<'_> {
+    /// Whether what a turn to send reads has to be planned: memory may answer later, and the next packet is none of a run.
+    #[inline]
+    fn is_to_be_planned(&self, qp: &QueuePair) -> bool {
+        self.function.outstanding.is_some() && !qp.is_in_run(self.function.key_changes)
+    }
+
     /// The next packet of a run is made, and the next turn asked for.
     #[inline]
     fn send_of_run(
@@ -243,8 +254,7 @@ impl Core<'_> {
             && repr.psn == qp.responder.epsn
             && qp.responder.fault.is_none()
             && payload.len() == qp.params.mtu
-            && !packet.met_congestion()
-            && self.function.outstanding.is_none();
+            && !packet.met_congestion();
         if !plain || !matches!(qp.responder.current, Some(Current::Write { srqn: None, .. })) {
             return false;
         }
@@ -262,6 +272,10 @@ impl Core<'_> {
         (psn, asks): (Psn, bool),
         payload: Payload<'_>,
     ) -> bool {
+        // As any input, where writes that were posted are too many.
+        if self.function.outstanding.as_ref().is_some_and(|outstanding| !outstanding.takes_writes()) {
+            return false;
+        }
         let landing = qp.landing(self.function.key_changes);
         let (Ok(to), Some(landing)) = (qp.write_to(repr, payload.len()), landing) else { return false };
         let (pages, offset) = landing.place(&to);

@@ -38,6 +38,11 @@ pub trait GuestMemory: Send + Sync {
         self.write(iova, &[byte])
     }
 
+    /// Does what [`GuestMemory::read`] does for bytes that nobody looks at: what is there at once need not be copied.
+    fn touch(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
+        self.read(iova, buf)
+    }
+
     /// Whether `len` bytes at `iova` can be read at any time until [`World::settle`](crate::World::settle) is called: then
     /// payload may stay where it is until its receiver takes it. Memory that has to be asked for its bytes says no.
     fn is_mapped(&self, _iova: u64, _len: usize) -> bool {

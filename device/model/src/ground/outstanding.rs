@@ -250,6 +250,19 @@ impl OutstandingReads {
     }
 }
 
+/// Memory for a plan that only wants to know what will be read: it reads by [`GuestMemory::touch`].
+pub(crate) struct Touched<'a>(pub(crate) &'a dyn GuestMemory);
+
+impl GuestMemory for Touched<'_> {
+    fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
+        self.0.touch(iova, buf)
+    }
+
+    fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
+        self.0.write(iova, data)
+    }
+}
+
 /// What [`OutstandingReads::begin`] found.
 #[must_use]
 pub(crate) struct Begun {
@@ -309,8 +322,20 @@ impl GuestMemory for OutstandingReads {
         }
     }
 
+    fn touch(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
+        match self.deferred(iova, buf.len()) {
+            None => Ok(()),
+            Some(_) => self.read(iova, buf),
+        }
+    }
+
     fn is_mapped(&self, iova: u64, len: usize) -> bool {
         self.memory.is_mapped(iova, len)
+    }
+
+    fn is_unwatched(&self, iova: u64, len: usize) -> bool {
+        // Answers that are kept are to be asked for anew at once.
+        self.state().reads.is_empty() && self.memory.is_unwatched(iova, len)
     }
 
     fn reaches(&self, iova: u64, len: usize) -> bool {

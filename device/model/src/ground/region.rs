@@ -110,6 +110,17 @@ impl Pages {
         visited.is_ok() && unwatched
     }
 
+    /// Whether the first `len` bytes can be accessed at any time ([`GuestMemory::is_mapped`]).
+    pub(crate) fn is_mapped(&self, memory: &dyn GuestMemory, len: u64) -> bool {
+        let Ok(len) = usize::try_from(len) else { return false };
+        let mut mapped = true;
+        let visited = self.stretches(0, len, |iova, len| {
+            mapped &= memory.is_mapped(iova, len);
+            Ok(())
+        });
+        visited.is_ok() && mapped
+    }
+
     /// Copies `len` bytes of a region, from `from` on, to `memory`, from `offset` on: at once what may be copied later than it comes.
     pub(crate) fn copy(
         &self,
@@ -163,14 +174,7 @@ impl Region {
     /// The first `len` bytes of the range that has these pages; `None`: there are not so many pages, or memory does not let
     /// bytes be fetched from there at any time.
     pub(crate) fn new(memory: Arc<dyn GuestMemory>, pages: Pages, len: u64) -> Option<Self> {
-        let mut mapped = true;
-        pages
-            .stretches(0, usize::try_from(len).ok()?, |iova, len| {
-                mapped &= memory.is_mapped(iova, len);
-                Ok(())
-            })
-            .ok()?;
-        mapped.then_some(Self { memory, pages })
+        pages.is_mapped(&*memory, len).then_some(Self { memory, pages })
     }
 
     /// Reads what is there from `offset` on.

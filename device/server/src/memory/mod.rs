@@ -388,6 +388,17 @@ impl HostMemory {
         mapped.is_ok()
     }
 
+    /// Whether a range is mapped, may be written, and no write that was posted is under way before it.
+    pub fn is_plain(&self, iova: u64, len: usize) -> bool {
+        let plain = self.each_part(iova, len, true, |part, _, deferred| match part {
+            Part::File { .. } if !deferred.is_writing() => Ok(()),
+            Part::File { iova, .. } | Part::Remote { iova, .. } | Part::Standing { iova, .. } => {
+                Err(MemoryError::Deferred(iova))
+            }
+        });
+        plain.is_ok()
+    }
+
     /// Writes at `iova` what `source` has at `from`: in one copy where both ranges are mapped and each is in one window.
     ///
     /// # Errors

@@ -39,14 +39,23 @@ impl QueuePair {
         self.responder.landing.as_deref().filter(|landing| landing.keys == keys)
     }
 
-    /// Plans the landing of a write that has so many packets left, before the packet that goes there is written.
+    /// Plans the landing of a write that has so many packets left, before the packet that goes there is written. `is_there`: whether
+    /// memory takes so many bytes at once from the begin of these pages on.
     #[inline]
-    pub(crate) fn plan_landing(&mut self, view: &View<'_>, who: Accessor, to: &WriteTo, keys: u64) {
+    pub(crate) fn plan_landing(
+        &mut self,
+        view: &View<'_>,
+        who: Accessor,
+        to: &WriteTo,
+        keys: u64,
+        is_there: impl Fn(&Pages, u64) -> bool,
+    ) {
         let Some(Current::Write { left, total, .. }) = &self.responder.current else { return };
         let (left, mtu) = (*left, self.params.mtu as u64);
         let written = total.saturating_sub(left);
         if left >= LEAST * mtu && written % (AGAIN * mtu) == mtu && self.landing(keys).is_none() {
             let pages = pages_of(view.icm(), who, to.rkey, to.va, left, Access::RemoteWrite);
+            let pages = pages.filter(|pages| is_there(pages, left));
             self.responder.landing = pages.map(|pages| Box::new(Landing { pages, va: to.va, keys }));
         }
     }

@@ -169,6 +169,12 @@ impl QueuePair {
             })
     }
 
+    /// Whether the packet at the cursor is one of a run; `keys`: the changes of keys so far.
+    #[inline]
+    pub(crate) fn is_in_run(&self, keys: u64) -> bool {
+        self.run.as_deref().is_some_and(|run| run.covers(self.requester.cursor, keys))
+    }
+
     /// Plans a run that begins with the packet at the cursor; `keys`: the changes of keys so far. `None`: what it would be
     /// made of has to be looked at packet by packet.
     #[inline(never)]
