@@ -1,5 +1,6 @@
 //! `softhca sim`: a topology, or one process of it, without guests and with no clock but the model's.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::OwnedFd;
@@ -254,11 +255,9 @@ fn plan(topology: &Topology, args: &Arguments) -> anyhow::Result<Plan> {
         Some(name) => topology.part(Some(name))?,
         None => topology.whole()?,
     };
-    let here: Vec<String> = part.hcas().map(|(host, hca)| format!("{}/{}", host.name, hca.name)).collect();
-    plan_of(topology, args, |(host, hca)| {
-        let name = format!("{}/{}", host.name, hca.name);
-        here.iter().position(|known| *known == name).filter(|_| hca.simbricks.is_none())
-    })
+    let named = |(host, hca): (&Host, &Hca)| format!("{}/{}", host.name, hca.name);
+    let here: BTreeMap<String, usize> = part.hcas().map(named).zip(0..).collect();
+    plan_of(topology, args, |of| here.get(&named(of)).copied().filter(|_| of.1.simbricks.is_none()))
 }
 
 /// The same of those that have a place.

@@ -1,6 +1,7 @@
 //! Where server and model meet: configuration in, guest memory, resource counts out.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -149,18 +150,20 @@ pub(crate) fn bare_world(
             queueing: switch.queueing,
         })
         .collect();
+    let places: BTreeMap<&str, usize> = names.iter().map(String::as_str).zip(0..).collect();
+    let switch_places: BTreeMap<&str, usize> =
+        switches.iter().map(|switch| switch.name.as_str()).zip(0..).collect();
     let port = |end: &End| {
         let port = match end {
             End::Hca { host, hca, port } => {
-                let id = format!("{host}/{hca}");
-                let place = names.iter().position(|name| *name == id);
-                place.map(|place| PortRef::of_hca(HcaId(place), *port))
+                let place = places.get(format!("{host}/{hca}").as_str());
+                place.map(|place| PortRef::of_hca(HcaId(*place), *port))
             }
             End::Outside { .. } | End::Nic { .. } => None,
-            End::Switch { switch, port } => switches
-                .iter()
-                .position(|known| known.name == *switch)
-                .map(|place| PortRef::of_switch(SwitchId(place), *port)),
+            End::Switch { switch, port } => {
+                let place = switch_places.get(switch.as_str());
+                place.map(|place| PortRef::of_switch(SwitchId(*place), *port))
+            }
         };
         port.with_context(|| format!("link: there is no port {end}"))
     };

@@ -394,7 +394,7 @@ impl World {
                 if let Some(port) = switch.fw.port_mut(port.port) {
                     port.limit(mtu, lanes);
                 }
-                switch.configure();
+                switch.configure_port(port.port);
             }
         }
     }

@@ -333,7 +333,7 @@ impl World {
         let arrival = Arrival { port: entry, address: Address::directed(), now: self.now.0 };
         let mut effects = Vec::new();
         let answer = node.fw.management(&arrival, &mad, &mut effects).pop();
-        node.configure();
+        node.follow(&mad);
         match answer.map(|answer| answer.mad) {
             Some(answer) if answer.get(Mad::STATUS) == 0 => Some(answer),
             refused => {

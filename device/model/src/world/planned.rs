@@ -84,13 +84,20 @@ impl Planned {
         let here = plan.switches.iter().enumerate().filter_map(|(i, here)| Some((i, (*here)?)));
         let program = |(switch, here)| {
             let mut linear = vec![super::routing::NO_PORT];
+            // All adapters of another switch are reached by the same ports.
+            let mut nearer: Vec<Option<Vec<u8>>> = vec![None; map.switches()];
             for (i, target) in targets.iter().enumerate() {
                 let home = match target.node {
                     NodeId::Hca(_) => homes.get(target).copied(),
                     NodeId::Switch(SwitchId(own)) => Some(own),
                 };
-                let port = home.and_then(|home| known.get(home)).map(|distances| {
-                    map.port_towards(switch, Some(LinkEnd::Port(*target)), distances, i + 1)
+                let known = home.and_then(|home| Some((home, known.get(home)?, nearer.get_mut(home)?)));
+                let port = known.map(|(home, distances, nearer)| match home == switch {
+                    true => map.port_towards(switch, Some(LinkEnd::Port(*target)), distances, i + 1),
+                    false => {
+                        let ports = nearer.get_or_insert_with(|| map.nearer(switch, distances));
+                        map.choose(switch, ports, i + 1)
+                    }
                 });
                 linear.push(port.unwrap_or(super::routing::NO_PORT));
             }

@@ -171,21 +171,35 @@ impl Map {
         distances: &Distances,
         lid: usize,
     ) -> u8 {
-        let distance = |i: usize| distances.get(i).copied().flatten();
         // Port 0 is the switch itself.
         if target == Some(PortRef::of_switch(SwitchId(from), 0).into()) {
             return 0;
         }
-        let Some(own) = distance(from) else { return NO_PORT };
-        let nearer = |way: &&Way| match way.switch() {
-            _ if own.links == 0 => Some(way.to) == target,
-            None => false,
-            Some((next, _)) => distance(next).is_some_and(|there| {
+        let ports = match distances.get(from).copied().flatten() {
+            Some(Distance { links: 0, .. }) => {
+                self.ways(from).iter().filter(|way| Some(way.to) == target).map(|way| way.port).collect()
+            }
+            _ => self.nearer(from, distances),
+        };
+        self.choose(from, &ports, lid)
+    }
+
+    /// The ports of switch `from` that lead nearer to where distances are 0, if that is elsewhere.
+    pub(super) fn nearer(&self, from: usize, distances: &Distances) -> Vec<u8> {
+        let distance = |i: usize| distances.get(i).copied().flatten();
+        let Some(own) = distance(from) else { return Vec::new() };
+        let leads = |way: &&Way| {
+            way.switch().and_then(|(next, _)| Some((next, distance(next)?))).is_some_and(|(next, there)| {
                 there.links + 1 == own.links
                     && self.goes_down(from, next) == own.down
                     && (there.down || !own.down)
-            }),
+            })
         };
+        self.ways(from).iter().filter(leads).map(|way| way.port).collect()
+    }
+
+    /// The one of these ports of switch `from` by which it goes to that LID.
+    pub(super) fn choose(&self, from: usize, ports: &[u8], lid: usize) -> u8 {
         let choice = match &self.tiers {
             None => lid,
             Some(tiers) => {
@@ -194,9 +208,8 @@ impl Map {
                 lid.saturating_sub(1) / row.max(1)
             }
         };
-        let count = self.ways(from).iter().filter(nearer).count();
-        let chosen = choice.checked_rem(count).and_then(|c| self.ways(from).iter().filter(nearer).nth(c));
-        chosen.map_or(NO_PORT, |way| way.port)
+        let chosen = choice.checked_rem(ports.len()).and_then(|chosen| ports.get(chosen));
+        chosen.copied().unwrap_or(NO_PORT)
     }
 
     /// By switch: the ports of a spanning tree, and those to adapters.

@@ -17,7 +17,7 @@ use hca_firmware::switch::Direction;
 use hca_firmware::{Arrival, Departure, PortKind, Switch, SwitchEffect};
 use hca_spec::eqe::port_change;
 use hca_spec::ids::Lid;
-use hca_spec::mad::{PortInfo, port_state};
+use hca_spec::mad::{Mad, PortInfo, attr, port_state};
 use hca_spec::qpc::mtu_bytes;
 
 use super::config::SwitchConfig;
@@ -113,10 +113,23 @@ impl SwitchNode {
         self.ports.get_mut(usize::from(port)).map(|p| &mut p.egress)
     }
 
+    /// Follows what a datagram may have set of the ports.
+    pub(super) fn follow(&mut self, mad: &Mad) {
+        match mad.get(Mad::ATTRIBUTE_ID) {
+            // Tables of ways are long, and change no port.
+            attr::LINEAR_FORWARDING | attr::MULTICAST_FORWARDING => {}
+            attr::PORT_INFO => self.configure_port(mad.get(Mad::ATTRIBUTE_MODIFIER) as u8),
+            _ => self.configure(),
+        }
+    }
+
     /// Follows what software set of the ports.
-    pub(super) fn configure(&mut self) {
-        for (n, out) in (0..).zip(&mut self.ports) {
-            let Some(port) = self.fw.port(n) else { continue };
+    fn configure(&mut self) {
+        (0..=self.fw.ports()).for_each(|port| self.configure_port(port));
+    }
+
+    pub(super) fn configure_port(&mut self, n: u8) {
+        if let (Some(out), Some(port)) = (self.ports.get_mut(usize::from(n)), self.fw.port(n)) {
             let info = port.info();
             out.lanes = operational_lanes(info.get(PortInfo::OPERATIONAL_VLS));
             out.longest = match port.kind() {
@@ -438,7 +451,7 @@ impl World {
         };
         let mut effects = Vec::new();
         let departures = node.fw.management(&Arrival { port, address, now: now.0 }, &mad, &mut effects);
-        node.configure();
+        node.follow(&mad);
         for departure in departures {
             self.switch_depart(id, &departure);
         }
@@ -505,7 +518,7 @@ impl World {
         let Some(node) = self.switches.get_mut(id.0) else { return };
         let mut effects = Vec::new();
         node.fw.set_link(port, link, &mut effects);
-        node.configure();
+        node.configure_port(port);
         let Some(out) = node.ports.get_mut(usize::from(port)) else { return };
         let plug = out.plug;
         let lost = match link {

@@ -1,6 +1,6 @@
 //! The world of a part of a simulation. Whatever part it is of, each node and link is the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, bail, ensure};
 use hca_model::{HcaId, LinkConfig, NodeId, PortKind, PortRef, SubnetPlan, SwitchId, TunnelId, World};
@@ -142,10 +142,11 @@ fn check(topology: &Topology) -> anyhow::Result<()> {
 /// The whole subnet, and which of its nodes are here.
 fn plan(topology: &Topology, part: &Part<'_>) -> anyhow::Result<SubnetPlan> {
     let mut plan = SubnetPlan { routing: topology.fabric.routing, ..SubnetPlan::default() };
+    let hosts: BTreeSet<&str> = part.hosts.iter().map(|host| host.name.as_str()).collect();
     let mut here = 0..;
     let mut next = |is_here: bool| if is_here { here.next() } else { None };
     for host in &topology.hosts {
-        let is_here = part.hosts.iter().any(|known| known.name == host.name);
+        let is_here = hosts.contains(host.name.as_str());
         for hca in &host.hcas {
             let ports =
                 (1..=hca.personality.ports.len()).filter_map(|port| u8::try_from(port).ok()).collect();
@@ -154,9 +155,10 @@ fn plan(topology: &Topology, part: &Part<'_>) -> anyhow::Result<SubnetPlan> {
             plan.hcas.push((next(is_here).map(HcaId).filter(|_| managed), ports));
         }
     }
+    let switches: BTreeSet<&str> = part.switches.iter().map(|switch| switch.name.as_str()).collect();
     let mut here = 0..;
     for switch in &topology.switches {
-        let is_here = part.switches.iter().any(|known| known.name == switch.name);
+        let is_here = switches.contains(switch.name.as_str());
         let here = if is_here { here.next().map(SwitchId) } else { None };
         plan.switches.push(here.filter(|_| switch.kind == PortKind::InfiniBand));
     }
