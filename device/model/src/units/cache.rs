@@ -12,8 +12,10 @@ const WAYS: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Cache {
     sets: usize,
-    /// `WAYS` keys of each set plus one, the last used first; 0: empty. Made at the first use.
-    keys: Vec<u64>,
+    /// One more than the place of the keys of each set that was used; 0: it was not. Made at the first use.
+    places: Vec<u32>,
+    /// The keys of each set that was used plus one, the last used first; 0: empty. So what is not used takes next to no memory.
+    keys: Vec<[u64; WAYS]>,
     /// One more than the key that was used last, which is the first of its set; 0: none was.
     last: u64,
     hits: u64,
@@ -24,7 +26,7 @@ impl Cache {
     /// A cache of about `entries` entries, at least one set.
     pub fn new(entries: u64) -> Self {
         let sets = usize::try_from(entries).unwrap_or(usize::MAX).div_ceil(WAYS).clamp(1, 1 << 20);
-        Self { sets, keys: Vec::new(), last: 0, hits: 0, misses: 0 }
+        Self { sets, places: Vec::new(), keys: Vec::new(), last: 0, hits: 0, misses: 0 }
     }
 
     /// Uses `key`. Returns whether it was there; it is there now.
@@ -41,12 +43,13 @@ impl Cache {
     /// Uses a key that was not the last used one.
     fn find(&mut self, key: u64) -> bool {
         let set = self.set(key);
-        self.last = key.wrapping_add(1);
-        if self.keys.is_empty() {
-            self.keys = vec![0; self.sets * WAYS];
-        }
         let tag = key.wrapping_add(1);
-        let Some(ways) = self.keys.get_mut(set..set + WAYS) else { return false };
+        self.last = tag;
+        let place = match self.places.get(set) {
+            Some(place @ 1..) => *place,
+            _ => self.make(set),
+        };
+        let Some(ways) = self.keys.get_mut(place as usize - 1) else { return false };
         let found = ways.iter().position(|k| *k == tag);
         if found != Some(0) {
             ways.copy_within(..found.unwrap_or(WAYS - 1), 1);
@@ -59,6 +62,21 @@ impl Cache {
             None => self.misses += 1,
         }
         found.is_some()
+    }
+
+    /// A set is used for the first time. Returns one more than the place of its keys.
+    #[cold]
+    fn make(&mut self, set: usize) -> u32 {
+        if self.places.is_empty() {
+            self.places = vec![0; self.sets];
+        }
+        self.keys.push([0; WAYS]);
+        // There are 2^20 sets at most.
+        let made = self.keys.len() as u32;
+        if let Some(place) = self.places.get_mut(set) {
+            *place = made;
+        }
+        made
     }
 
     /// Whether `key` was used last.
@@ -75,12 +93,13 @@ impl Cache {
 
     /// Whether `key` is there; this is no use of it.
     pub fn holds(&self, key: u64) -> bool {
-        let set = self.set(key);
-        self.keys.get(set..set + WAYS).is_some_and(|ways| ways.contains(&key.wrapping_add(1)))
+        let place = self.places.get(self.set(key)).and_then(|place| place.checked_sub(1));
+        let ways = place.and_then(|place| self.keys.get(place as usize));
+        ways.is_some_and(|ways| ways.contains(&key.wrapping_add(1)))
     }
 
     fn set(&self, key: u64) -> usize {
-        ((u128::from(key.wrapping_mul(SPREAD)) * self.sets as u128) >> 64) as usize * WAYS
+        ((u128::from(key.wrapping_mul(SPREAD)) * self.sets as u128) >> 64) as usize
     }
 
     /// Uses that found their key, and that did not.

@@ -106,8 +106,8 @@ pub struct Counts {
 pub struct Units {
     senders: Calendar,
     receivers: Calendar,
-    /// Made when one is used first.
-    lanes: Option<Box<[Lane; LANES]>>,
+    /// As many as were used, up to [`LANES`].
+    lanes: Vec<Lane>,
     bus: Bus,
     /// Contexts that the units have at hand, and those in a slower store of the chip.
     contexts: Cache,
@@ -161,7 +161,7 @@ impl Units {
         Self {
             senders: Calendar::new(profile.units.count.get(), POOL_PAGE),
             receivers: Calendar::new(profile.units.count.get(), POOL_PAGE),
-            lanes: None,
+            lanes: Vec::new(),
             bus: Bus::new(timing),
             contexts: Cache::new(cache.context_entries.get()),
             stored_contexts: Cache::new(cache.contexts_on_chip.get()),
@@ -240,9 +240,17 @@ impl Units {
 
     #[inline]
     fn lane(&mut self, number: u32) -> &mut Lane {
-        let lanes = self.lanes.get_or_insert_with(|| Box::new([Lane::default(); LANES]));
-        #[allow(clippy::indexing_slicing, reason = "the remainder is below the length")]
-        &mut lanes[number as usize % LANES]
+        let place = number as usize % LANES;
+        if place >= self.lanes.len() {
+            self.make_lanes(place);
+        }
+        #[allow(clippy::indexing_slicing, reason = "there are more than that")]
+        &mut self.lanes[place]
+    }
+
+    #[cold]
+    fn make_lanes(&mut self, place: usize) {
+        self.lanes.resize((place + 1).next_power_of_two(), Lane::default());
     }
 
     /// A unit that receives works on queue pair `number` for `service`, from `start` on at the earliest.
