@@ -36,6 +36,8 @@ pub struct Config {
     pub init_polls: u32,
     /// Whether commands complete by events once the command EQ exists; otherwise they are always polled.
     pub command_events: bool,
+    /// How many asynchronous events may wait, and that is what their queue takes of memory, 64 bytes each; 64 at least.
+    pub async_events: u32,
     /// Whether the driver hears of starts of the firmware, and answers ([`hca_spec::management::Mfrl`]), if the firmware asks.
     pub hears_of_restarts: bool,
 }
@@ -46,6 +48,7 @@ impl Default for Config {
             command_polls: 1_000_000,
             init_polls: 1_000_000,
             command_events: true,
+            async_events: 1024,
             hears_of_restarts: false,
         }
     }
@@ -148,7 +151,7 @@ impl<B: Bus> Hca<B> {
             self.cmdq.use_events(true);
         }
         let events = ASYNC_EVENTS.iter().fold(0, |mask, event| mask | 1u64 << *event as u32);
-        let eq = self.create_eq_for(1024, ASYNC_VECTOR, events)?;
+        let eq = self.create_eq_for(self.config.async_events, ASYNC_VECTOR, events)?;
         eq.arm(&mut self.bus);
         self.async_eq = Some(eq);
         Ok(())

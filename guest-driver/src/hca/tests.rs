@@ -63,8 +63,13 @@ fn script(refuse: Option<Opcode>) -> (Rc<RefCell<Script>>, FakeBus) {
     (script, FakeBus::new(move |input, out_len| firmware.borrow_mut().run(input, out_len)))
 }
 
-const POLLED: Config =
-    Config { command_polls: 10, init_polls: 10, command_events: false, hears_of_restarts: false };
+const POLLED: Config = Config {
+    command_polls: 10,
+    init_polls: 10,
+    command_events: false,
+    async_events: 1024,
+    hears_of_restarts: false,
+};
 
 #[test]
 fn the_order_of_bring_up_and_teardown() {

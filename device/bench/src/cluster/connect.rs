@@ -23,6 +23,8 @@ pub(super) const QUEUES: usize = 3 << 20;
 const QUEUES_OF_PEER: usize = 16 << 10;
 /// Bytes of a WQE in a ring, roughly.
 const WQE: usize = 128;
+/// Asynchronous events that may wait: there are hardly any, and their queue is written when it is made.
+const EVENTS: u32 = 64;
 /// Path MTU of 4096 bytes.
 pub(super) const MTU: u8 = 5;
 /// Path MTU of 1024 bytes: what a frame of 1500 has room for.
@@ -66,7 +68,7 @@ pub(super) fn wait_for(hca: &mut Hca<HostBus<'_>>, sends: usize, receives: usize
 
 /// Brings an adapter up, and waits for its port.
 pub(super) fn bring_up<'a>(bus: HostBus<'a>, plan: &Plan, me: usize) -> Result<Hca<HostBus<'a>>, Error> {
-    let mut hca = Hca::open(bus, Config::default())?;
+    let mut hca = Hca::open(bus, Config { async_events: EVENTS, ..Config::default() })?;
     if let Some(Address::Mac(mac)) = plan.addresses.get(me) {
         bring_up_ethernet(&mut hca, Mac(*mac))?;
         return Ok(hca);

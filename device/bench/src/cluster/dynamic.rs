@@ -1,6 +1,8 @@
 //! The program of a host whose connections are dynamic (DC): some initiators that go from peer to peer, and one target for all
 //! of them. What it takes does not grow with the number of hosts.
 
+use std::collections::BTreeMap;
+
 use hca_driver::qp::QpConfig;
 use hca_driver::{
     Access, Bus, Completion, Cq, CqConfig, DctConfig, Dma, Hca, InitAttr, Mr, Qp, RtsAttr, ScatterToCqe,
@@ -29,6 +31,22 @@ const MESSAGE_BITS: u32 = 12;
 /// Bytes of what it sends and receives.
 pub(super) fn data(plan: &Plan) -> usize {
     (INITIATORS * WINDOW + RECEIVES) * plan.size
+}
+
+/// Messages that came.
+struct Seen {
+    /// The place of each that sends to this host.
+    from: BTreeMap<usize, usize>,
+    /// By place and message.
+    messages: Vec<bool>,
+}
+
+impl Seen {
+    /// Notes one of so many of a flow. Whether it had come before; `None`: it is of no flow to this host.
+    fn note(&mut self, from: usize, message: usize, messages: usize) -> Option<bool> {
+        let place = self.from.get(&from).filter(|_| message < messages)? * messages + message;
+        self.messages.get_mut(place).map(|seen| std::mem::replace(seen, true))
+    }
 }
 
 /// A host that is up.
@@ -91,8 +109,7 @@ impl<'a> Host<'a> {
             initiators.push(qp);
         }
         let first = initiators.first().map_or(0, |qp| qp.number().0);
-        let all = plan.addresses.len().max(1);
-        let to = (1..all).map(|step| (me + step) % all).filter(|to| plan.sends(me, *to)).collect();
+        let to = plan.receivers(me).collect();
         // All hosts make the same objects in the same order: a peer's target has the number of ours.
         let target = dct.number();
         Ok(Self { plan, me, hca, sends, receives, memory, mr, srq, target, initiators, first, to })
@@ -130,9 +147,9 @@ impl<'a> Host<'a> {
     /// Sends all, and takes all that is meant for it.
     fn exchange(&mut self, account: &mut Account) -> Result<(), Error> {
         let all = self.to.len() * self.plan.messages;
-        let from = (0..self.plan.addresses.len()).filter(|from| self.plan.sends(*from, self.me)).count();
-        let (mut sent, mut left, mut to_come) = (0, all, from * self.plan.messages);
-        let mut seen = vec![false; self.plan.addresses.len() * self.plan.messages];
+        let from: BTreeMap<usize, usize> = self.plan.senders(self.me).zip(0..).collect();
+        let (mut sent, mut left, mut to_come) = (0, all, from.len() * self.plan.messages);
+        let mut seen = Seen { messages: vec![false; to_come], from };
         for place in 0..(INITIATORS * WINDOW).min(all) {
             self.send(sent, place)?;
             sent += 1;
@@ -165,11 +182,10 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    fn check(&self, done: &Completion, slot: usize, seen: &mut [bool]) -> Result<(), Error> {
+    fn check(&self, done: &Completion, slot: usize, seen: &mut Seen) -> Result<(), Error> {
         let imm = done.imm.ok_or(Error::new("a message without immediate data"))?;
         let (from, message) = ((imm >> MESSAGE_BITS) as usize, (imm & ((1 << MESSAGE_BITS) - 1)) as usize);
-        let before =
-            seen.get_mut(from * self.plan.messages + message).map(|seen| std::mem::replace(seen, true));
+        let before = seen.note(from, message, self.plan.messages);
         let size = self.plan.size;
         let same = self.memory.look((INITIATORS * WINDOW + slot) * size, size, |bytes| {
             bytes.iter().copied().eq(self.plan.data(from, self.me, message))

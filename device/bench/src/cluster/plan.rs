@@ -131,6 +131,30 @@ impl Plan {
             }
     }
 
+    /// Those that a host sends to, the next one first.
+    pub fn receivers(&self, from: usize) -> impl Iterator<Item = usize> {
+        let all = self.addresses.len().max(1);
+        let to = self.steps(all).map(move |step| (from + step) % all);
+        to.filter(move |to| self.sends(from, *to))
+    }
+
+    /// Those that send to a host, the one before it first.
+    pub fn senders(&self, to: usize) -> impl Iterator<Item = usize> {
+        let all = self.addresses.len().max(1);
+        let from = self.steps(all).map(move |step| (to + all - step) % all);
+        from.filter(move |from| self.sends(*from, to))
+    }
+
+    /// How far from each other, round all of so many, those are at most of which one sends to the other.
+    fn steps(&self, all: usize) -> impl Iterator<Item = usize> {
+        let most = match self.pattern {
+            Pattern::AllToAll => self.peers.unwrap_or(all),
+            Pattern::Ring | Pattern::RingAllReduce => 1,
+            _ => all,
+        };
+        (1..all).take(most)
+    }
+
     /// Whether two hosts have a connection: one of them sends to the other.
     pub fn connects(&self, a: usize, b: usize) -> bool {
         self.sends(a, b) || self.sends(b, a)
@@ -209,6 +233,27 @@ pub(super) mod tests {
                             "{pattern:?}: {host} of {hosts} and {peer}"
                         );
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_sends_is_heard() {
+        let patterns = [Pattern::AllToAll, Pattern::Incast, Pattern::Ring, Pattern::RingAllReduce];
+        for pattern in patterns.into_iter().chain([Pattern::TreeAllReduce, Pattern::StorageReads]) {
+            for (hosts, peers) in [(1, None), (2, None), (5, None), (9, Some(3)), (9, Some(20))] {
+                let addresses = (1..=hosts).map(|lid| Address::Lid(Lid(lid)));
+                let plan = Plan { pattern, peers, targets: 3, ..plan(addresses) };
+                let all = 0..usize::from(hosts);
+                for host in all.clone() {
+                    let sorted = |some: &mut dyn Iterator<Item = usize>| {
+                        some.collect::<std::collections::BTreeSet<_>>()
+                    };
+                    let out = sorted(&mut all.clone().filter(|to| plan.sends(host, *to)));
+                    let inward = sorted(&mut all.clone().filter(|from| plan.sends(*from, host)));
+                    assert_eq!(sorted(&mut plan.receivers(host)), out, "{pattern:?}: {host} of {hosts}");
+                    assert_eq!(sorted(&mut plan.senders(host)), inward, "{pattern:?}: {host} of {hosts}");
                 }
             }
         }
