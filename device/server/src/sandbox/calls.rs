@@ -129,9 +129,9 @@ fn common(calls: &mut Calls) -> anyhow::Result<()> {
     when(calls, libc::SYS_tgkill, [equal(0, u64::from(std::process::id()))?])
 }
 
-/// Waiting for descriptors.
+/// Waiting for descriptors, and for words of memory.
 fn waiting(calls: &mut Calls) {
-    all(calls, &[libc::SYS_ppoll]);
+    all(calls, &[libc::SYS_ppoll, libc::SYS_futex_waitv]);
     #[cfg(target_arch = "x86_64")]
     all(calls, &[libc::SYS_poll]);
 }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | 0 | *need*: it goes on when so much is promised, ps (8). 0: with anything |
 //! | 8 | *looks*: while it sleeps it looks not at a need of the other that is more than this, ps (8) |
-//! | 16 | 1: it sleeps (4); who wakes it clears that |
+//! | 16 | it sleeps, and is woken by 1: a byte at the socket, 2: this word, as a futex (4); who wakes it clears that |
 //!
 //! Whoever sleeps says so and then looks at ring and need of the other; whoever puts something into a ring, or needs something, does that and
 //! then looks if the other sleeps. So one of both sees the other.
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use nix::sys::socket::{MsgFlags, send};
 
-use super::LinkError;
 use super::channel::{Outlook, SYNC};
 use super::intro::{CELL, Queues, cells};
 use super::ring::{Entry, Memory};
+use super::{LinkError, nap};
 
 /// Offsets in a cell.
 const NEED: usize = 0;
@@ -29,6 +29,28 @@ const LOOKS: usize = 8;
 const SLEEPS: usize = 16;
 /// Who sleeps is woken when so much of its ring is full: a part of this.
 const FULL: usize = 4;
+
+/// How a side sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sleep {
+    /// It does not.
+    Awake,
+    /// A byte at the socket wakes it.
+    AtSocket,
+    /// The word that says so wakes it.
+    AtWord,
+}
+
+impl Sleep {
+    /// As it is in a cell.
+    pub(super) const fn word(self) -> u32 {
+        match self {
+            Self::Awake => 0,
+            Self::AtSocket => 1,
+            Self::AtWord => 2,
+        }
+    }
+}
 
 /// One side's view of both cells of a link, and what the peer was not woken for.
 #[derive(Debug)]
@@ -79,7 +101,12 @@ impl Bell {
         }
     }
 
-    /// Wakes the peer by its socket, if it sleeps and something is there that it waits for: behind all that was put into the ring in one go.
+    /// The word that this side sleeps at.
+    pub(super) fn bed(&self) -> &AtomicU32 {
+        self.sleep(self.own)
+    }
+
+    /// Wakes the peer, if it sleeps and something is there that it waits for: behind all that was put into the ring in one go.
     ///
     /// # Errors
     /// The memory is gone.
@@ -106,9 +133,12 @@ impl Bell {
 
     /// Wakes the peer if it still sleeps.
     fn wake(&self, socket: &UnixStream) -> Result<(), LinkError> {
-        let mut slept = false;
-        self.memory.touch(|| slept = self.sleep(self.theirs).swap(0, Ordering::SeqCst) != 0)?;
-        if slept {
+        let (awake, mut slept) = (Sleep::Awake.word(), 0);
+        let word = self.sleep(self.theirs);
+        self.memory.touch(|| slept = word.swap(awake, Ordering::SeqCst))?;
+        if slept == Sleep::AtWord.word() {
+            nap::wake(word);
+        } else if slept != awake {
             // A socket that is full wakes as well, and one whose peer is gone is seen by who waits for it.
             let _ = send(socket.as_raw_fd(), &[0], MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
         }
@@ -142,13 +172,13 @@ impl Bell {
         Ok(need)
     }
 
-    /// This side says that it sleeps, or that it does not.
+    /// This side says how it sleeps.
     ///
     /// # Errors
     /// The memory is gone.
-    pub(super) fn set_sleeps(&self, sleeps: bool) -> Result<(), LinkError> {
+    pub(super) fn set_sleeps(&self, sleeps: Sleep) -> Result<(), LinkError> {
         self.memory.touch(|| {
-            self.sleep(self.own).store(sleeps.into(), Ordering::SeqCst);
+            self.sleep(self.own).store(sleeps.word(), Ordering::SeqCst);
             // What is looked at behind this was there before the peer saw it, or the peer sees it.
             fence(Ordering::SeqCst);
         })

@@ -11,9 +11,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv};
 use std::os::fd::AsRawFd;
 
-use super::bell::Bell;
+use super::bell::{Bell, Sleep};
 use super::intro::Peer;
-use super::patience::{Patience, Wait};
+use super::nap::{self, Slept};
+use super::patience::{NAP, Patience, Wait};
 use super::ring::{Entry, OWN, Ring};
 use super::{LinkError, ps};
 
@@ -157,23 +158,43 @@ impl Channel {
             return Ok(Rest::Never);
         }
         let bells = || channels.clone().filter_map(|channel| channel.bell.as_ref());
-        bells().try_for_each(|bell| bell.set_sleeps(true))?;
+        // Who has said that nothing more comes may be gone.
+        let there = channels.clone().filter(|channel| !channel.terminated);
+        let sleep = if nap::can(there.clone().count()) { Sleep::AtWord } else { Sleep::AtSocket };
+        bells().try_for_each(|bell| bell.set_sleeps(sleep))?;
         let mut nothing = still()?;
         for channel in channels.clone() {
             nothing &= channel.inward.peek()?.is_none();
         }
-        let rested = if nothing { Self::sleep(channels.clone(), most)? } else { Rest::Woken };
-        bells().try_for_each(|bell| bell.set_sleeps(false))?;
+        let rested = match nothing {
+            true if sleep == Sleep::AtWord => Self::sleep_at_words(there, most)?,
+            true => Self::sleep_at_sockets(there, most)?,
+            false => Rest::Woken,
+        };
+        bells().try_for_each(|bell| bell.set_sleeps(Sleep::Awake))?;
         Ok(rested)
     }
 
-    /// Sleeps until a peer says something at its socket.
-    fn sleep<'a>(
-        channels: impl Iterator<Item = &'a Channel> + Clone,
+    /// Sleeps until a peer wakes it by a word in the memory of their link. A peer that is gone wakes nobody: that is looked at after a nap.
+    fn sleep_at_words<'a>(
+        there: impl Iterator<Item = &'a Channel>,
         most: Duration,
     ) -> Result<Rest, LinkError> {
-        // Who has said that nothing more comes may be gone.
-        let there = channels.filter(|channel| !channel.terminated);
+        let beds = there.filter_map(|channel| channel.bell.as_ref()).map(Bell::bed);
+        match nap::sleep(beds, Sleep::AtWord.word(), most.min(NAP)) {
+            // It sleeps at sockets the next time.
+            Ok(Slept::Woken | Slept::Not) => Ok(Rest::Woken),
+            Ok(Slept::Long) => Ok(Rest::Looks),
+            Err(why) if why.raw_os_error() == Some(Errno::EFAULT as i32) => Err(LinkError::MemoryLost),
+            Err(why) => Err(LinkError::Wait(why)),
+        }
+    }
+
+    /// Sleeps until a peer says something at its socket.
+    fn sleep_at_sockets<'a>(
+        there: impl Iterator<Item = &'a Channel> + Clone,
+        most: Duration,
+    ) -> Result<Rest, LinkError> {
         let mut sockets: Vec<_> =
             there.clone().map(|channel| PollFd::new(channel.watch(), PollFlags::POLLIN)).collect();
         match poll(&mut sockets, PollTimeout::try_from(most).unwrap_or(PollTimeout::MAX)) {

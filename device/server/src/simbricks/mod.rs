@@ -10,7 +10,7 @@
 //!
 //! Who waits looks again and again there, and learns of an idle time step by step, each as long as a link. Two processes of ours do
 //! better; four bytes of the first messages, where SimBricks has none, say that both are.
-//! - They sleep after a moment ([`Channel::rest`]): each says so in a cell (`bell`), and what it waits for, and a byte at the socket wakes it when
+//! - They sleep after a moment ([`Channel::rest`]): each says so in a cell (`bell`), and what it waits for, and is woken (`nap`, or by a byte at the socket) when
 //!   that is there.
 //! - Messages of time say more than a promise ([`Channel::outlook`]): up to when nothing comes if the receiver sends nothing.
 //!
@@ -24,6 +24,7 @@ pub mod channel;
 pub mod connect;
 pub mod ether;
 pub mod intro;
+mod nap;
 pub mod net;
 pub(crate) mod patience;
 pub mod pcie;

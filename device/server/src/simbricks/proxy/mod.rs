@@ -28,7 +28,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use std::os::fd::AsRawFd;
 
 use self::wire::{Frame, Sizes};
-use super::bell::Bell;
+use super::bell::{Bell, Sleep};
 use super::channel::{PACKET, SYNC, TERMINATE};
 use super::connect::{accept_at, connect_to, read_first, say_first};
 use super::intro::{self, HEADER, Protocol, Queue, Upper};
@@ -478,7 +478,7 @@ fn rest(links: &[Option<Link>], connection: &Connection) -> anyhow::Result<()> {
         // Who does not wake is looked at again soon.
         nothing &= link.bell.is_some() && link.waiting.is_empty();
         if let Some(bell) = &link.bell {
-            bell.set_sleeps(true)?;
+            bell.set_sleeps(Sleep::AtSocket)?;
         }
         nothing &= link.inward.peek()?.is_none() && link.needs_more()?.is_none();
     }
@@ -492,7 +492,7 @@ fn rest(links: &[Option<Link>], connection: &Connection) -> anyhow::Result<()> {
     if !nothing {
         std::thread::yield_now();
     }
-    links().filter_map(|link| link.bell.as_ref()).try_for_each(|bell| bell.set_sleeps(false))?;
+    links().filter_map(|link| link.bell.as_ref()).try_for_each(|bell| bell.set_sleeps(Sleep::Awake))?;
     Ok(())
 }
 
