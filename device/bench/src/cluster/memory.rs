@@ -6,16 +6,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hca_driver::arena::Arena;
 use hca_driver::{Bus, Dma};
 use hca_model::{DmaError, GuestMemory, HcaId, Ps};
+use memmap2::MmapMut;
 
 use super::Adapters;
 use super::stage::Turns;
+use crate::Error;
 
 /// Where a host's memory begins: above 4 GiB, so that high address words matter.
 const WINDOW: u64 = 0x2_0000_0000;
 
 /// Memory of a host.
 pub(super) struct Memory {
-    bytes: Mutex<Vec<u8>>,
+    /// Of the system, and not of the allocator, which may clear what it has had before: it is touched where it is used alone.
+    bytes: Mutex<MmapMut>,
     arena: Mutex<Arena>,
     /// End of the highest piece so far: what lies behind was never touched, and is zero.
     used: AtomicUsize,
@@ -28,13 +31,18 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Memory {
-    pub(super) fn new(size: usize) -> Self {
-        Self {
-            bytes: Mutex::new(vec![0; size]),
+    /// Memory of so many bytes, all of them zero.
+    ///
+    /// # Errors
+    /// The system has none.
+    pub(super) fn new(size: usize) -> Result<Self, Error> {
+        let bytes = MmapMut::map_anon(size).map_err(|why| Error::new(format!("its memory: {why}")))?;
+        Ok(Self {
+            bytes: Mutex::new(bytes),
             arena: Mutex::new(Arena::new(size)),
             used: AtomicUsize::new(0),
             news: AtomicBool::new(false),
-        }
+        })
     }
 
     fn access<T>(&self, iova: u64, len: usize, act: impl FnOnce(&mut [u8]) -> T) -> Result<T, DmaError> {

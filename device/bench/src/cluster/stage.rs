@@ -103,7 +103,8 @@ impl<'a> Player<'a> {
     pub(super) fn all(plan: &'a Plan, adapters: &Arc<Mutex<dyn Adapters>>) -> Result<Vec<Self>, Error> {
         let shared = Arc::new(plan.clone());
         let start = |member: &'a Member| {
-            let memory = Arc::new(Memory::new(program::memory(plan, member.number)));
+            let memory = Memory::new(program::memory(plan, member.number));
+            let memory = Arc::new(memory.map_err(|why| why.at(&member.name))?);
             lock(adapters).attach(member.hca, memory.clone());
             let stack =
                 DefaultStack::new(STACK).map_err(|why| Error::new(why.to_string()).at(&member.name))?;
