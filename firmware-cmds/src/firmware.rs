@@ -1,6 +1,6 @@
 //! The firmware's state.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use hca_spec::caps::{Atomic, General, Odp};
 use hca_spec::eqe::EventType;
@@ -144,6 +144,8 @@ pub struct Firmware {
     pub(crate) general_max: General,
     pub(crate) atomic: Atomic,
     pub(crate) odp: Odp,
+    /// Least times between interrupts of vectors, us.
+    pub(crate) interrupt_delays: BTreeMap<u16, u16>,
     pub(crate) pages: Pages,
     /// Those of the adapter; of a function that shares them with others, only while a command is executed.
     pub ports: Ports,
@@ -186,6 +188,7 @@ impl Firmware {
             general_max,
             atomic: config.personality.capabilities.atomic,
             odp: config.personality.capabilities.odp_initial,
+            interrupt_delays: BTreeMap::new(),
             pages: Pages::new(config.icm_pages),
             at_last_teardown: None,
             teardown_snapshot: None,
@@ -228,6 +231,11 @@ impl Firmware {
     /// Whether send WQEs may come with their doorbell (BlueFlame).
     pub fn blueflame(&self) -> bool {
         self.config.blueflame
+    }
+
+    /// The least time between two interrupts of a vector, in us; 0: they come as they come.
+    pub fn interrupt_delay(&self, vector: u16) -> u16 {
+        self.interrupt_delays.get(&vector).copied().unwrap_or(0)
     }
 
     /// Whether its ports are Ethernet.

@@ -8,7 +8,7 @@ use hca_spec::caps::object_type;
 use hca_spec::crypto::CryptoBsf;
 use hca_spec::dct::{DctState, Dctc};
 use hca_spec::ids::{Gid, Qpn};
-use hca_spec::mkc::Mkc;
+use hca_spec::mkc::{ANY_QP, AccessMode, Mkc, RESERVED_LKEY};
 use hca_spec::qpc::{QpState, Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Eqc, Srqc};
 use hca_spec::wqe::Datagram;
@@ -124,6 +124,8 @@ pub struct SendOnly {
     pub min_inline_mode: u8,
     /// A WQE may have several packets.
     pub multi_packet: bool,
+    /// WQEs may say where headers begin: no more than a note, as nothing is read of it (capability `swp`).
+    pub parser: bool,
     /// WQEs posted in error are flushed; if not, the driver hears nothing of them.
     pub flush_in_error: bool,
     /// Index of the rate that it keeps to; 0 = none.
@@ -447,6 +449,8 @@ pub struct Icm {
     pub(crate) crypto: Keys,
     /// Memory keys by index; index 0 and 1 are never handed out (lkey 0x100 ends scatter lists).
     pub mkeys: Table<MemoryKey>,
+    /// The reserved local key, which is in no table.
+    pub reserved_lkey: MemoryKey,
     /// Protection domains.
     pub pds: Table<Domain>,
     /// XRC domains.
@@ -477,6 +481,14 @@ pub struct Icm {
     pub(crate) rqt_entries: u64,
 }
 
+/// The reserved local key: all of the bus's addresses, for local accesses.
+fn reserved_lkey() -> MemoryKey {
+    let mut ctx = Mkc::new();
+    ctx.set_access_mode(AccessMode::Pa).set(Mkc::LR, 1).set(Mkc::LW, 1).set(Mkc::LENGTH64, 1);
+    ctx.set(Mkc::QPN, ANY_QP).set(Mkc::MKEY_7_0, RESERVED_LKEY & 0xff);
+    MemoryKey { ctx, ..MemoryKey::default() }
+}
+
 impl Icm {
     /// All tables of a function empty.
     pub(crate) fn new(function: FunctionId) -> Self {
@@ -500,6 +512,7 @@ impl Icm {
             general: Table::new(1, MOST_GENERAL_OBJECTS),
             crypto: Keys::default(),
             mkeys: Table::new(0x100, (1 << 24) - 0x100),
+            reserved_lkey: reserved_lkey(),
             pds: Table::new(1, (1 << 24) - 2),
             xrcds: Table::new(1, (1 << 24) - 2),
             tds: Table::new(1, (1 << 16) - 1),

@@ -187,6 +187,8 @@ pub struct Tir {
     pub outer: HashFields,
     /// Fields of the inner headers.
     pub inner: HashFields,
+    /// Packets of tunnels shall be looked into: no more than a note, as the adapter knows none.
+    pub tunnels: bool,
     /// Packets of its own transport domain.
     pub allow_self: AllowSelf,
     /// Packets that are merged.
@@ -203,6 +205,7 @@ impl Default for Tir {
             dispatch: Dispatch::default(),
             hash: HashFunction::default(),
             symmetric: false,
+            tunnels: false,
             key: [0; HASH_KEY],
             outer: HashFields::default(),
             inner: HashFields::default(),

@@ -11,11 +11,11 @@ use alloc::vec::Vec;
 use hca_spec::caps;
 use hca_spec::cmd::{
     AccessRegIn, CAP_CURRENT, FunctionIn, ObjectIn, ObjectOut, PAGES_BOOT, PAGES_INIT, QueryAdapterOut,
-    QueryHcaCapOut, QueryIssiOut, SetHcaCapIn, SetIssiIn, reg,
+    QueryHcaCapOut, QueryIssiOut, QuerySpecialContextsOut, SetHcaCapIn, SetIssiIn, reg,
 };
 use hca_spec::command::{InHeader, Opcode, OutHeader};
 use hca_spec::eqe::EventType;
-use hca_spec::ids::{Eqn, UarIndex};
+use hca_spec::ids::{Eqn, Mkey, UarIndex};
 use hca_spec::init_segment::{CMD_INTERFACE_REVISION, InitSegment};
 
 /// The MSI-X vector of commands and asynchronous events.
@@ -251,6 +251,14 @@ impl<B: Bus> Hca<B> {
         let out = QueryAdapterOut::from_prefix_or_zero(&out);
         let (high, low) = (out.get(QueryAdapterOut::PSID_H), out.get(QueryAdapterOut::PSID_L));
         Ok((u128::from(high) << 64 | u128::from(low)).to_be_bytes())
+    }
+
+    /// The reserved local key: addresses under it are bus addresses. Requests of queues that were created as `physical` may name it
+    /// for what the adapter itself reads and writes, in every protection domain.
+    pub fn reserved_lkey(&mut self) -> Result<Mkey, Error> {
+        let input = ObjectIn::new().bytes().to_vec();
+        let out = self.execute(Opcode::QuerySpecialContexts, 0, input, QuerySpecialContextsOut::SIZE)?;
+        Ok(Mkey(QuerySpecialContextsOut::from_prefix_or_zero(&out).get(QuerySpecialContextsOut::RESD_LKEY)))
     }
 
     /// Pages the firmware holds now.

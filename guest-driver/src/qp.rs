@@ -75,6 +75,8 @@ pub struct QpConfig {
     /// Whether the adapter fetches data that messages announce, by itself: of a queue pair without a send queue that receives from a queue
     /// with tag matching.
     pub fetches: bool,
+    /// Its requests may name the reserved local key, under which addresses are bus addresses ([`Hca::reserved_lkey`]).
+    pub physical: bool,
 }
 
 /// Small messages in completions (PRM "Scatter to CQE"): what fits is in [`Completion::data`] and not in the buffers of
@@ -120,6 +122,7 @@ impl QpConfig {
             streams: None,
             recordless: false,
             fetches: false,
+            physical: false,
             xrcd: None,
         }
     }
@@ -147,6 +150,7 @@ impl QpConfig {
             streams: None,
             recordless: false,
             fetches: false,
+            physical: false,
             xrcd: Some(xrcd),
         }
     }
@@ -507,7 +511,7 @@ impl<B: Bus> Hca<B> {
         qp.common(qpc);
         qpc.set(Qpc::PM_STATE, path_migration::MIGRATED);
         qpc.set(Qpc::LOG_SQ_SIZE, log_send).set(Qpc::NO_SQ, (!has_send).into()).set(Qpc::UAR_PAGE, uar.0);
-        qpc.set(Qpc::FRE, config.fast_registration.into());
+        qpc.set(Qpc::FRE, config.fast_registration.into()).set(Qpc::RLKY, config.physical.into());
         if let Some((streams, errored)) = config.streams {
             qpc.set(Qpc::LOG_NUM_DCI_STREAM_CHANNELS, streams.into());
             qpc.set(Qpc::LOG_NUM_DCI_ERRORED_STREAMS, errored.into());

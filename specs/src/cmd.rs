@@ -129,6 +129,14 @@ layout! {
         LAG_STATE: 0x8 [2:0];
     }
 
+    /// CONFIG_INT_MODERATION input and output.
+    pub struct IntModeration[0x10] {
+        /// Least time between two interrupts of the vector, in us; 0 = none.
+        MIN_DELAY: 0x8 [27:16];
+        /// The MSI-X vector.
+        INT_VECTOR: 0x8 [15:0];
+    }
+
     /// QUERY_SPECIAL_CONTEXTS output.
     pub struct QuerySpecialContextsOut[0x20] {
         /// Key for the dump-fill pattern.

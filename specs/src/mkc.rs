@@ -101,6 +101,10 @@ pub const REPEAT_BLOCK: u32 = 0x400;
 /// to it meets a page that is not present. No other key has its number.
 pub const NULL_MKEY: u32 = 0x300;
 
+/// The reserved local key (QUERY_SPECIAL_CONTEXTS): addresses under it are bus addresses. Work requests of queues whose
+/// context says so (`RLKY`) may name it for local accesses, in every protection domain. No other key has its number.
+pub const RESERVED_LKEY: u32 = 0x700;
+
 /// MTT entry: readable.
 pub const MTT_READ: u64 = 1;
 /// MTT entry: writable.

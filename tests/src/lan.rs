@@ -320,7 +320,7 @@ impl Lan {
 }
 
 /// A world whose ports are Ethernet.
-pub(crate) fn ethernet(mut config: hca_model::WorldConfig) -> World {
+pub fn ethernet(mut config: hca_model::WorldConfig) -> World {
     config.hcas.iter_mut().for_each(|hca| hca.firmware.port_kind = PortKind::Ethernet);
     config.switches.iter_mut().for_each(|switch| switch.firmware.kind = PortKind::Ethernet);
     World::new(config).expect("a valid topology")

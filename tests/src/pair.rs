@@ -46,6 +46,8 @@ pub struct Options {
     pub roce: bool,
     /// Whether work requests may load page lists into keys.
     pub fast_registration: bool,
+    /// Whether work requests may name the reserved local key.
+    pub physical: bool,
     /// What the completion queues have beyond the ordinary.
     pub cq: CqOptions,
     /// Whether a signature error drains the send queue.
@@ -70,6 +72,7 @@ impl Default for Options {
             global: false,
             roce: false,
             fast_registration: false,
+            physical: false,
             cq: CqOptions::default(),
             drain_on_signature_errors: false,
             scatter_to_cqe: ScatterToCqe::Off,
@@ -311,8 +314,15 @@ impl<B: Bus> End<B> {
         let fast_registration = options.fast_registration;
         let defaults = QpConfig::rc(pd, &send_cq, &recv_cq);
         let scatter_to_cqe = options.scatter_to_cqe;
-        let config =
-            QpConfig { service, recv_requests, send_blocks, fast_registration, scatter_to_cqe, ..defaults };
+        let config = QpConfig {
+            service,
+            recv_requests,
+            send_blocks,
+            fast_registration,
+            scatter_to_cqe,
+            physical: options.physical,
+            ..defaults
+        };
         let qp = hca.create_qp(&config)?;
         let memory = hca.bus_mut().dma_alloc(options.memory, 4096).ok_or(Error::OutOfMemory)?;
         let mr = hca.register(pd, &memory, options.memory, options.access)?;

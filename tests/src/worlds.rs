@@ -8,7 +8,8 @@ use hca_model::{HcaConfig, HcaId, LinkConfig, LinkEnd, Ps, World, WorldConfig};
 /// GUID of the first adapter; the others follow.
 const FIRST_GUID: u64 = 0x0002_c903_00a0_0001;
 
-pub(crate) fn config(hcas: u64, links: Vec<LinkConfig>, seed: u64) -> WorldConfig {
+/// So many adapters with these links.
+pub fn config(hcas: u64, links: Vec<LinkConfig>, seed: u64) -> WorldConfig {
     let hca = |i| HcaConfig {
         name: format!("hca{i}"),
         firmware: hca_firmware::Config::with_guid(FIRST_GUID + i * 0x100),

@@ -480,6 +480,7 @@ impl Testbed {
             streams: None,
             recordless: false,
             fetches: false,
+            physical: false,
         };
         self.qps.push(side.hca.create_qp(&config)?);
         self.to.push(Vec::new());

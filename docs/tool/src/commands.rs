@@ -205,7 +205,7 @@ mod tests {
         line(
             "| 0x93a | DEALLOC_FLOW_COUNTER | after INIT_HCA, on Ethernet ports | 0x10 | 0x8 | destroys `FlowCounter` |  | all | destroy |",
         );
-        line("Without a row, hence BAD_OP: `GenEqe` (0x304), `ConfigIntModeration` (0x804).");
+        line("Without a row, hence BAD_OP: `GenEqe` (0x304).");
         assert!(
             text.contains("| makes up to 4 `Psv` | 0x100 |")
                 && text.contains("list at 0x110, does not wait |"),

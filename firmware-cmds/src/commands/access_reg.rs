@@ -163,5 +163,8 @@ mod tests {
         assert_eq!(register(&mut b, 0x7004, false, &[0; 16]).status(), Status::BadParam);
         assert_eq!(register(&mut b, 0x6001, true, &[0; 63]).status(), Status::BadInputLength);
         assert_eq!(register(&mut b, 0x6001, true, &[]).status(), Status::BadInputLength);
+        // What is read may be asked for with less.
+        let r = b.run(Opcode::AccessReg, 1, &[0, 0, 0x50, 0x06, 0, 0, 0, 0, 0, 1, 0, 0], 32);
+        assert_eq!((r.status(), r.output.len()), (Status::Ok, 32));
     }
 }

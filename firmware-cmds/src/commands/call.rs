@@ -56,9 +56,6 @@ impl<'a> Call<'a> {
             "pas: the page list is shorter than the queue (log_page_size, page_offset)",
         );
         const LOW: Failure = bad_param("pas: a page address must be a multiple of 4096");
-        // By inference: the stock driver chooses a page size that its memory is aligned to.
-        const ALIGNMENT: Failure =
-            bad_param("pas: a page address must be a multiple of the page size (log_page_size)");
         const MAX_SHIFT: u32 = 40;
         /// Rights of a page, which some drivers put there.
         const RIGHTS: u64 = 3;
@@ -77,11 +74,9 @@ impl<'a> Call<'a> {
         if let Some(page) = pages.clone().find(|page| page & !(MTT_ADDRESS | RIGHTS) != 0) {
             return Err(LOW.got(page));
         }
-        let pages = pages.map(|page| page & MTT_ADDRESS);
-        if let Some(page) = pages.clone().find(|page| page & ((1 << shift) - 1) != 0) {
-            return Err(ALIGNMENT.got(page));
-        }
-        Buffer::new(pages.collect(), shift, offset, len).ok_or(FEW)
+        // A page of any size may begin at any multiple of 4096: offsets are added to its address (Snabb's driver has queues in pages
+        // that are larger than its memory is aligned to).
+        Buffer::new(pages.map(|page| page & MTT_ADDRESS).collect(), shift, offset, len).ok_or(FEW)
     }
 }
 
@@ -114,14 +109,10 @@ pub(super) fn with_pages(mut output: Vec<u8>, buffer: &Buffer) -> Vec<u8> {
     output
 }
 
-/// Whether a doorbell record can lie there: the low bits of its address mean nothing.
-pub(super) fn check_record(address: u64) -> Result<(), Failure> {
-    const ALIGNMENT: Failure =
-        bad_param("dbr_addr: the address of a doorbell record must be a multiple of 8");
-    match address.is_multiple_of(8) {
-        true => Ok(()),
-        false => Err(ALIGNMENT.got(address)),
-    }
+/// Where a doorbell record lies: the low bits of its address mean nothing. A driver may give the address of the counter itself, which
+/// for send queues is the record's second word (OpenBSD's mcx does).
+pub(super) fn record(address: u64) -> u64 {
+    address & !7
 }
 
 /// Whether the UAR page of a queue's doorbells is allocated.

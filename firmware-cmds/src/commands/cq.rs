@@ -6,7 +6,7 @@ use hca_spec::command::Status;
 use hca_spec::ids::Cqn;
 use hca_spec::queue::{Cqc, cqe_size, mini_format};
 
-use super::call::{check_record, check_uar, done, named, reply, with_pages};
+use super::call::{check_uar, done, named, record, reply, with_pages};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::buffer::Buffer;
@@ -66,7 +66,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         return Err(NO_EQ.got(eqn));
     }
     check_uar(fw, ctx.get(Cqc::UAR_PAGE), UAR)?;
-    check_record(ctx.get(Cqc::DBR_ADDR))?;
+    ctx.set(Cqc::DBR_ADDR, record(ctx.get(Cqc::DBR_ADDR)));
     // By inference.
     if ctx.get(Cqc::CC) == 1 && ctx.get(Cqc::CQE_COMP_EN) == 1 {
         return Err(COLLAPSED.got(1u32).exactly(0u32));

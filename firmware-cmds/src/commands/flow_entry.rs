@@ -101,19 +101,28 @@ fn contexts_of(
 }
 
 /// Elements of a list, as [`FlowListEntry`] has them.
-type Elements<'a> = &'a [[u8; 8]];
+type Elements = Vec<[u8; 8]>;
 
-/// The list behind the context: as many destinations and counters as it says.
-fn list<'a>(call: &Call<'a>) -> Result<(Elements<'a>, Elements<'a>), Failure> {
+/// The list behind the context: as many destinations and counters as it says. Of an element that the input cuts, the rest is zero:
+/// drivers leave out the reserved word of the last one (OpenBSD's and Snabb's do).
+fn list(call: &Call<'_>) -> Result<(Elements, Elements), Failure> {
     const FEW: Failure =
         Failure::new(Status::BadInputLength, "SET_FLOW_TABLE_ENTRY: the list is shorter than its sizes say");
     let context = call.view::<SetFteIn>()?.context();
     let destinations = context.get(FlowContext::DESTINATION_LIST_SIZE) as usize;
     let counters = context.get(FlowContext::FLOW_COUNTER_LIST_SIZE) as usize;
-    let (list, _) = call.input.get(SetFteIn::SIZE..).unwrap_or_default().as_chunks::<8>();
+    let list = call.input.get(SetFteIn::SIZE..).unwrap_or_default().chunks(8).map(|element| {
+        let mut whole = [0; 8];
+        whole.iter_mut().zip(element).for_each(|(to, from)| *to = *from);
+        whole
+    });
     let few = FEW.got(list.len() as u64).least(destinations as u64 + counters as u64);
-    let (destinations, rest) = list.split_at_checked(destinations).ok_or(few)?;
-    Ok((destinations, rest.get(..counters).ok_or(few)?))
+    if list.len() < destinations.saturating_add(counters) {
+        return Err(few);
+    }
+    let all: Elements = list.take(destinations + counters).collect();
+    let (destinations, counters) = all.split_at_checked(destinations).ok_or(few)?;
+    Ok((destinations.to_vec(), counters.to_vec()))
 }
 
 /// A destination that entries of a table may have.

@@ -12,7 +12,7 @@ use hca_spec::cmd::{
     QuerySpecialContextsOut, SetHcaCapIn, SetIssiIn,
 };
 use hca_spec::command::Status;
-use hca_spec::mkc::NULL_MKEY;
+use hca_spec::mkc::{NULL_MKEY, RESERVED_LKEY};
 
 use super::call::{done, reply};
 use super::crypto;
@@ -48,6 +48,7 @@ pub(super) fn disable(fw: &mut Firmware, _: &Call<'_>, effects: &mut Vec<Effect>
     fw.general = initial(fw.general_max);
     fw.atomic = fw.config.personality.capabilities.atomic;
     fw.odp = fw.config.personality.capabilities.odp_initial;
+    fw.interrupt_delays.clear();
     let pages = std::mem::replace(&mut fw.pages, Pages::new(fw.config.icm_pages));
     fw.disposal.give(pages);
     fw.forget_driver();
@@ -254,8 +255,10 @@ pub(super) fn query_lag(_: &Firmware, _: &Call<'_>) -> Outcome {
 }
 
 pub(super) fn query_special_contexts(_: &Firmware, _: &Call<'_>) -> Outcome {
-    // There are no other reserved keys: the capabilities that announce them are off.
-    Ok(reply(QuerySpecialContextsOut::new().set(QuerySpecialContextsOut::NULL_MKEY, NULL_MKEY)))
+    // There is no key that fills dumps: the capability that announces it is off.
+    let mut out = QuerySpecialContextsOut::new();
+    out.set(QuerySpecialContextsOut::RESD_LKEY, RESERVED_LKEY);
+    Ok(reply(out.set(QuerySpecialContextsOut::NULL_MKEY, NULL_MKEY)))
 }
 
 /// SET_HCA_CAP: the general capabilities as they are from the start.

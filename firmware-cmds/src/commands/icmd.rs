@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(ask(0x9fff, METHOD_GET, &[0; 16]).0, tlv_status::NO_REGISTER);
         assert_eq!(ask(reg::MGIR, METHOD_SET, &[0; 0xa0]).0, tlv_status::METHOD);
         assert_eq!(ask(reg::MGIR, 3, &[0; 0xa0]).0, tlv_status::METHOD);
-        assert_eq!(ask(reg::NODE_DESC, METHOD_GET, &[0; 4]).0, tlv_status::TOO_SHORT);
+        assert_eq!(ask(reg::NODE_DESC, METHOD_SET, &[0; 4]).0, tlv_status::TOO_SHORT);
         assert_eq!(ask(reg::MCQS, METHOD_GET, &[0, 0, 0, 9, 0, 0, 0, 0]).0, tlv_status::BAD_PARAMETER);
         assert_eq!(ask(reg::NODE_DESC, METHOD_SET, &[b'x'; 64]).0, tlv_status::OK);
         assert_eq!(ask(reg::NODE_DESC, METHOD_GET, &[0; 64]).1[..64], [b'x'; 64], "it is the adapter's");

@@ -1,7 +1,7 @@
 //! Which structure of `hca-spec` a command's input is.
 
 use hca_spec::cmd::{
-    AccessRegIn, CreateSrqIn, FunctionIn, GeneralObjectIn, McgIn, ModifyQpIn, ObjectIn,
+    AccessRegIn, CreateSrqIn, FunctionIn, GeneralObjectIn, IntModeration, McgIn, ModifyQpIn, ObjectIn,
     QueryHcaVportContextOut, QueryHcaVportIn,
 };
 use hca_spec::command::{InHeader, Opcode};
@@ -47,6 +47,7 @@ impl Command {
                 &GeneralObjectIn::LAYOUT
             }
             AccessReg => &AccessRegIn::LAYOUT,
+            ConfigIntModeration => &IntModeration::LAYOUT,
             _ if self.object.is_some() => &ObjectIn::LAYOUT,
             _ => &InHeader::LAYOUT,
         }

@@ -34,6 +34,7 @@ mod management_reg;
 mod mcg;
 mod memic;
 pub(crate) mod mkey;
+mod moderation;
 mod module_reg;
 mod nic_vport;
 mod odp;

@@ -9,7 +9,7 @@ use hca_spec::cmd::{CreateQpIn, PAS_OFFSET, QueryQpIn, QueryQpOut};
 use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, Qpc, QpcExt, RqType, ServiceType, send_dbr_mode};
 
-use super::call::{check_record, check_uar, done, named, reply, with_pages};
+use super::call::{check_uar, done, named, record, reply, with_pages};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::buffer::Buffer;
@@ -167,7 +167,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         check_uar(fw, ctx.get(Qpc::UAR_PAGE), UAR)?;
     }
     check_names(fw, &ctx, Names::Given)?;
-    check_record(ctx.get(Qpc::DBR_ADDR))?;
+    ctx.set(Qpc::DBR_ADDR, record(ctx.get(Qpc::DBR_ADDR)));
     if fw.icm.qps.len() >> fw.general.get(General::LOG_MAX_QP) != 0 {
         return Err(FULL.got(fw.icm.qps.len()));
     }

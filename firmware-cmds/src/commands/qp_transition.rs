@@ -13,7 +13,7 @@ use hca_spec::ids::Qpn;
 use hca_spec::layout::Field;
 use hca_spec::qpc::{AddressPath, QpState, Qpc, QpcExt, ServiceType, opt, opt_95_32, path_migration};
 
-use super::call::done;
+use super::call::{done, record};
 use super::fixture::Fixture;
 use super::qp::{Names, check_names, find, hold};
 use super::row::{Call, Outcome};
@@ -77,7 +77,7 @@ fn merge_required(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
             // Nothing to migrate to yet, whatever the command brings (IBTA 17.2.8.1).
             ctx.set(Q::PM_STATE, path_migration::MIGRATED);
             copy(ctx, new, &[Q::RRE, Q::RWE, Q::RAE]);
-            copy(ctx, new, &[Q::ATOMIC_MODE, Q::RLKY, Q::COUNTER_SET_ID, Q::Q_KEY]);
+            copy(ctx, new, &[Q::ATOMIC_MODE, Q::COUNTER_SET_ID, Q::Q_KEY]);
             // Zero: as created. XRC queue pairs have no CQ of their own to send with every transition.
             for field in [Q::PD, Q::CQN_SND, Q::CQN_RCV] {
                 if new.get(field) != 0 {
@@ -85,9 +85,11 @@ fn merge_required(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
                 }
             }
             // Creation may have brought these already.
-            ctx.set(Q::FRE, ctx.get(Q::FRE) | new.get(Q::FRE));
+            for field in [Q::FRE, Q::RLKY] {
+                ctx.set(field, ctx.get(field) | new.get(field));
+            }
             if new.get(Q::DBR_ADDR) != 0 {
-                ctx.set(Q::DBR_ADDR, new.get(Q::DBR_ADDR));
+                ctx.set(Q::DBR_ADDR, record(new.get(Q::DBR_ADDR)));
             }
             copy_path(ctx.primary_path_mut(), new.primary_path(), &[P::PKEY_INDEX, P::VHCA_PORT_NUM]);
         }

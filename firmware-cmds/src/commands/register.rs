@@ -93,8 +93,10 @@ pub(super) fn access(
         bad_param("ACCESS_REGISTER: register_id: this adapter does not have the register");
     const READ_ONLY: Failure = bad_param("ACCESS_REGISTER: op_mod: the register can't be written");
     const WRITE_ONLY: Failure = bad_param("ACCESS_REGISTER: op_mod: the register can't be read");
-    const SHORT: Failure =
-        Failure::new(Status::BadInputLength, "ACCESS_REGISTER: the data is shorter than the register");
+    const SHORT: Failure = Failure::new(
+        Status::BadInputLength,
+        "ACCESS_REGISTER: the data is shorter than the register that is written",
+    );
     const PORT: Failure = bad_param("ACCESS_REGISTER: local_port: the adapter has no such port");
     if management_reg::is_one(register) {
         return management_reg::access(fw, register, write, data, effects);
@@ -113,7 +115,13 @@ pub(super) fn access(
     // This one has data of any length; of others, what is behind the register is not looked at.
     let open = register == reg::MCIA;
     let len = if open { data.len().clamp(least, MAX_REGISTER) } else { least };
-    let data = data.get(..len).ok_or(SHORT.of(register).got(data.len() as u64).least(len as u64))?;
+    // Of a register that is read, what is missing is zero: drivers give as much of it as they have to say.
+    if write && data.len() < len {
+        return Err(SHORT.of(register).got(data.len() as u64).least(len as u64).into());
+    }
+    let mut whole = [0; MAX_REGISTER];
+    whole.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
+    let data = whole.get(..len).unwrap_or_default();
     let of_a_port = matches!(
         register,
         reg::PCAP | reg::PMTU | reg::PVLC | reg::PTYS | reg::PAOS | reg::PDDR | reg::SLTP | reg::SLRG

@@ -6,7 +6,7 @@ use hca_spec::ids::Rqn;
 use hca_spec::queue::Wq;
 use hca_spec::rq::{CreateRqIn, ModifyRqIn, QueryRqOut, RQ_INLINE, RQ_RMP, Rqc, modify_rq};
 
-use super::call::{check_record, done, named, reply, with_pages};
+use super::call::{done, named, record, reply, with_pages};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::buffer::Buffer;
@@ -81,8 +81,7 @@ fn check_options(rqc: &Rqc) -> Result<(), Failure> {
     if wq.get(Wq::TWO_BYTE_SHIFT_EN) == 1 && !striding {
         return Err(SHIFT);
     }
-    // Not looked at: RLKY, because no reserved lkey is announced; END_PADDING_MODE, because nothing is written behind a
-    // packet, which both modes allow.
+    // Not looked at: END_PADDING_MODE, because nothing is written behind a packet, which both modes allow.
     Ok(())
 }
 
@@ -131,7 +130,6 @@ fn own_queue(fw: &Firmware, call: &Call<'_>, wq: &Wq) -> Result<(WqKind, u32, u3
     if log_stride > most {
         return Err(LARGE.got(log_stride).limit(most));
     }
-    check_record(wq.get(Wq::DBR_ADDR))?;
     let buffer =
         call.buffer(wq.get(Wq::LOG_WQ_PG_SZ), wq.get(Wq::PAGE_OFFSET), 1 << (log_size + log_stride))?;
     Ok((kind, log_size, log_stride, buffer))
@@ -171,6 +169,8 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         return Err(FULL.got(fw.icm.rqs.len()));
     }
     ctx.wq_mut().set(Wq::HW_COUNTER, 0).set(Wq::SW_COUNTER, 0);
+    let at = record(ctx.wq().get(Wq::DBR_ADDR));
+    ctx.wq_mut().set(Wq::DBR_ADDR, at);
     let pages = buffer.pages().len();
     let rq = Rq {
         ctx,

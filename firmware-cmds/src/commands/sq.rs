@@ -12,7 +12,7 @@ use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, Qpc, RqType, ServiceType};
 use hca_spec::queue::{SQ_ERROR, SQ_READY, SQ_RESET, Sqc, Wq};
 
-use super::call::{check_record, check_uar, done, named, reply, with_pages};
+use super::call::{check_uar, done, named, record, reply, with_pages};
 use super::fixture::{Fixture, input};
 use super::pacing::{has_rates, may_name};
 use super::qp::hold;
@@ -63,7 +63,6 @@ fn rates(fw: &Firmware) -> u32 {
 /// Refuses options that the adapter does not have.
 fn check_options(fw: &Firmware, sqc: &Sqc) -> Result<(), Failure> {
     const MASTER: Failure = bad_param("CREATE_SQ: cd_master: queues can't wait for each other");
-    const SWP: Failure = bad_param("CREATE_SQ: allow_swp: WQEs can't say where headers begin");
     const HAIRPIN: Failure = bad_param("CREATE_SQ: hairpin: queues can't feed each other");
     const NON_WIRE: Failure = bad_param("CREATE_SQ: non_wire: only what rests within the adapter has it");
     const TIMESTAMPS: Failure = bad_param("CREATE_SQ: ts_format must be 0 (free running) or 1 (default)");
@@ -74,7 +73,6 @@ fn check_options(fw: &Firmware, sqc: &Sqc) -> Result<(), Failure> {
     const LAYER_4: u32 = 3;
     for (field, most, refusal) in [
         (Sqc::CD_MASTER, 0, MASTER),
-        (Sqc::ALLOW_SWP, 0, SWP),
         (Sqc::HAIRPIN, 0, HAIRPIN),
         (Sqc::NON_WIRE, 0, NON_WIRE),
         (Sqc::TS_FORMAT, DEFAULT_TIMESTAMPS, TIMESTAMPS),
@@ -150,15 +148,15 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     ctx.set(Qpc::STATE, QpState::Reset as u32).set(Qpc::PD, pd).set(Qpc::CQN_SND, cqn);
     ctx.set(Qpc::RLKY, sqc.get(Sqc::RLKY)).set(Qpc::FRE, sqc.get(Sqc::FRE));
     ctx.set(Qpc::LOG_SQ_SIZE, log_size).set(Qpc::UAR_PAGE, wq.get(Wq::UAR_PAGE));
-    ctx.set(Qpc::DBR_ADDR, wq.get(Wq::DBR_ADDR)).set(Qpc::USER_INDEX, sqc.get(Sqc::USER_INDEX));
+    ctx.set(Qpc::DBR_ADDR, record(wq.get(Wq::DBR_ADDR))).set(Qpc::USER_INDEX, sqc.get(Sqc::USER_INDEX));
     ctx.set(Qpc::LOG_PAGE_SIZE, wq.get(Wq::LOG_WQ_PG_SZ)).set(Qpc::PAGE_OFFSET, wq.get(Wq::PAGE_OFFSET));
-    check_record(wq.get(Wq::DBR_ADDR))?;
     let buffer =
         call.buffer(wq.get(Wq::LOG_WQ_PG_SZ), wq.get(Wq::PAGE_OFFSET), 1 << (log_size + LOG_STRIDE))?;
     let options = SendOnly {
         tis,
         reg_umr: sqc.get(Sqc::REG_UMR) == 1,
         min_inline_mode: sqc.get(Sqc::MIN_WQE_INLINE_MODE) as u8,
+        parser: sqc.get(Sqc::ALLOW_SWP) == 1,
         multi_packet: sqc.get(Sqc::ALLOW_MULTI_PKT_SEND_WQE) == 1,
         flush_in_error: sqc.get(Sqc::FLUSH_IN_ERROR_EN) == 1,
         rate_limit: sqc.get(Sqc::PACKET_PACING_RATE_LIMIT_INDEX) as u16,
@@ -244,6 +242,7 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     sqc.set(Sqc::MIN_WQE_INLINE_MODE, options.min_inline_mode.into());
     sqc.set(Sqc::PACKET_PACING_RATE_LIMIT_INDEX, options.rate_limit.into());
     sqc.set(Sqc::ALLOW_MULTI_PKT_SEND_WQE, options.multi_packet.into());
+    sqc.set(Sqc::ALLOW_SWP, options.parser.into());
     sqc.set(Sqc::QOS_QUEUE_GROUP_ID, qp.groups.first().copied().unwrap_or(0));
     if let Some(tis) = options.tis {
         sqc.set(Sqc::TIS_LST_SZ, 1).set(Sqc::TIS_NUM_0, tis);
@@ -423,7 +422,6 @@ mod tests {
         for (field, value) in [
             (Sqc::TIS_LST_SZ, 2),
             (Sqc::CD_MASTER, 1),
-            (Sqc::ALLOW_SWP, 1),
             (Sqc::HAIRPIN, 1),
             (Sqc::NON_WIRE, 1),
             (Sqc::TS_FORMAT, 2),

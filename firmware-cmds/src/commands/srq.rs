@@ -9,7 +9,7 @@ use hca_spec::ids::Srqn;
 use hca_spec::queue::{RMP_ERROR, RMP_READY, Rmpc, SRQ_ERROR, Srqc, Wq};
 use hca_spec::wqe::DS_UNIT;
 
-use super::call::{check_record, done, named, reply, with_pages};
+use super::call::{done, named, record, reply, with_pages};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::effect::Effect;
@@ -37,15 +37,15 @@ fn hold(fw: &mut Firmware, ctx: &Srqc, held: bool) {
     }
 }
 
-pub(super) fn insert(fw: &mut Firmware, srq: Srq, effects: &mut Vec<Effect>) -> Outcome {
+pub(super) fn insert(fw: &mut Firmware, mut srq: Srq, effects: &mut Vec<Effect>) -> Outcome {
     const NO_PD: Failure = bad_resource("SRQ: pd: the protection domain is not allocated");
     const FULL: Failure = no_room("SRQ: every SRQ is in use");
+    srq.ctx.set(Srqc::DBR_ADDR, record(srq.ctx.get(Srqc::DBR_ADDR)));
     let ctx = srq.ctx;
     let pd = ctx.get(Srqc::PD);
     if fw.icm.pds.get(pd).is_none() {
         return Err(NO_PD.got(pd));
     }
-    check_record(ctx.get(Srqc::DBR_ADDR))?;
     let pages = srq.buffer.pages().len();
     let number = fw.icm.srqs.insert(srq).map_err(|_| FULL)?;
     fw.icm.count_pages(pages);

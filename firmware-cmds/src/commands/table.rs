@@ -4,8 +4,7 @@
 //! how long it takes, what executes it, and what a valid input looks like. Execution, the rights of user contexts, the
 //! accounting of pages, modelled time and the fuzzers read it here.
 //!
-//! Of the opcodes of [`Opcode`], GEN_EQE and CONFIG_INT_MODERATION have no row: no driver needs them of a ConnectX-4 on
-//! InfiniBand, and the adapter answers BAD_OP.
+//! Of the opcodes of [`Opcode`], GEN_EQE has no row: no driver makes its own events, and the adapter answers BAD_OP.
 //!
 //! Source: PRM "Command Reference": the layouts of inputs and outputs.
 
@@ -39,7 +38,7 @@ use super::row::{
 use super::{
     access_reg, cq, dct, domains, eq, flow_counter, flow_entry, flow_group, flow_table, general_object, hca,
 };
-use super::{congestion, mad, mcg, memic, mkey, nic_vport, odp, pacing, pages};
+use super::{congestion, mad, mcg, memic, mkey, moderation, nic_vport, odp, pacing, pages};
 use super::{
     psv, q_counter, qp, qp_transition as transition, rewrite, roce_address, rq, rqt, sq, srq, tir, tis,
     vport, xrq,
@@ -212,7 +211,7 @@ rows! {
         User::ALL, Modify, WithEffects(srq::arm), Input(srq::arm_xrc_template);
 
     CreateDct, "CREATE_DCT", Initialized, (CreateDctIn::SIZE, NAME), makes(Dct), OBJECT,
-        User::naming(names::create_dct), Create, Update(dct::create), Input(dct::create_template);
+        User::naming(names::create_dct).placed(place::dct), Create, Update(dct::create), Input(dct::create_template);
     DestroyDct, "DESTROY_DCT", Initialized, (OBJECT, DONE), destroys(Dct), OBJECT,
         User::ALL, Destroy, WithEffects(dct::destroy), Object;
     DrainDct, "DRAIN_DCT", Initialized, (OBJECT, DONE), changes(Dct), OBJECT,
@@ -275,6 +274,8 @@ rows! {
         User::ALL, Create, Update(domains::alloc), Object;
     DeallocUar, "DEALLOC_UAR", Initialized, (OBJECT, DONE), destroys(Uar), OBJECT,
         User::ALL, Destroy, Update(domains::dealloc_uar), Object;
+    ConfigIntModeration, "CONFIG_INT_MODERATION", Initialized, (IntModeration::SIZE, DONE), NONE, OBJECT,
+        User::KERNEL, Modify, Update(moderation::config), Input(moderation::template);
     AccessReg, "ACCESS_REGISTER", Enabled, (AccessRegIn::SIZE, AccessRegIn::SIZE), NONE, OBJECT,
         User::KERNEL, Other, WithEffects(access_reg::access), Input(access_reg::template);
     AttachToMcg, "ATTACH_TO_MCG", Initialized, (McgIn::SIZE, DONE), changes(Qp), OBJECT,

@@ -24,7 +24,6 @@ const MERGE: Failure = bad_param(
     "TIR: packet_merge_mask: bits 0 (TCP over IPv4) and 1 (over IPv6), if the adapter merges packets",
 );
 const PERIOD: Failure = bad_param("TIR: lro_timeout_period_usecs is none of the lro_timer_supported_periods");
-const TUNNELS: Failure = bad_param("TIR: tunneled_offload_en: the adapter does not look into tunnels");
 /// [`Tirc::SELF_LB_BLOCK`]: to one station.
 const UNICAST: u32 = 1;
 /// [`Tirc::SELF_LB_BLOCK`]: to groups.
@@ -107,9 +106,6 @@ fn check_offloads(tirc: &Tirc) -> Result<(), Failure> {
     if tirc.get(Tirc::TLS_EN) == 1 {
         return Err(TLS);
     }
-    if tirc.get(Tirc::TUNNELED_OFFLOAD_EN) == 1 {
-        return Err(TUNNELS);
-    }
     Ok(())
 }
 
@@ -139,7 +135,9 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     if td != 0 && fw.icm.tds.get(td).is_none() {
         return Err(NO_TD.got(td));
     }
-    let mut tir = Tir { dispatch, td, allow_self: allow_self(tirc), merge, ..Tir::default() };
+    // Tunnels are none to the adapter (tunnel_stateless_*): their packets are hashed, and their sums checked, by what is outside.
+    let tunnels = tirc.get(Tirc::TUNNELED_OFFLOAD_EN) == 1;
+    let mut tir = Tir { dispatch, td, allow_self: allow_self(tirc), merge, tunnels, ..Tir::default() };
     set_hash(&mut tir, tirc)?;
     if fw.icm.tirs.len() >> fw.general.get(General::LOG_MAX_TIR) != 0 {
         return Err(FULL.got(fw.icm.tirs.len()));
@@ -177,8 +175,8 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     if bits & modify_tir::PACKET_MERGE != 0 {
         tir.merge = merge_of(fw, new).map_err(|failure| failure.of(number))?;
     }
-    if bits & modify_tir::TUNNELED_OFFLOAD_EN != 0 && new.get(Tirc::TUNNELED_OFFLOAD_EN) == 1 {
-        return Err(TUNNELS.of(number));
+    if bits & modify_tir::TUNNELED_OFFLOAD_EN != 0 {
+        tir.tunnels = new.get(Tirc::TUNNELED_OFFLOAD_EN) == 1;
     }
     if bits & modify_tir::INDIRECT_TABLE != 0 {
         let Dispatch::Indirect(table) = &mut tir.dispatch else { return Err(DIRECT.of(number)) };
@@ -226,6 +224,7 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
         (u32::from(tir.allow_self.unicast) * UNICAST) | (u32::from(tir.allow_self.multicast) * MULTICAST);
     tirc.set(Tirc::RX_HASH_SYMMETRIC, tir.symmetric.into()).set(Tirc::RX_HASH_FN, tir.hash as u32);
     tirc.set(Tirc::SELF_LB_BLOCK, allowed).set(Tirc::TRANSPORT_DOMAIN, tir.td);
+    tirc.set(Tirc::TUNNELED_OFFLOAD_EN, tir.tunnels.into());
     let merge = tir.merge;
     tirc.set(Tirc::PACKET_MERGE_MASK, u32::from(merge.v4) | u32::from(merge.v6) << 1);
     tirc.set(Tirc::LRO_MAX_IP_PAYLOAD_SIZE, merge.most.into());
@@ -369,7 +368,6 @@ mod tests {
             |t| _ = t.set(Tirc::TLS_EN, 1),
             |t| _ = t.set(Tirc::PACKET_MERGE_MASK, 4).set(Tirc::LRO_TIMEOUT_PERIOD_USECS, 32),
             |t| _ = t.set(Tirc::PACKET_MERGE_MASK, 1).set(Tirc::LRO_TIMEOUT_PERIOD_USECS, 33),
-            |t| _ = t.set(Tirc::TUNNELED_OFFLOAD_EN, 1),
             |t| _ = t.set(Tirc::RX_HASH_FN, 3),
             |t| _ = t.set(Tirc::RX_HASH_FIELD_OUTER, 1 << 5),
             |t| _ = t.set(Tirc::RX_HASH_FIELD_INNER, 1 << 29),
@@ -385,7 +383,6 @@ mod tests {
         let before = *b.fw.icm.tirs.get(number).unwrap();
         for (bits, change) in [
             (modify_tir::PACKET_MERGE, (|t| _ = t.set(Tirc::PACKET_MERGE_MASK, 8)) as fn(&mut Tirc)),
-            (modify_tir::TUNNELED_OFFLOAD_EN, |t| _ = t.set(Tirc::TUNNELED_OFFLOAD_EN, 1)),
             (modify_tir::SELF_LB | modify_tir::HASH, |t| _ = t.set(Tirc::RX_HASH_FN, 9)),
             (1 << 5, |_| {}),
         ] {

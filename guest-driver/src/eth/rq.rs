@@ -43,6 +43,8 @@ pub struct RqConfig {
     pub counters: Option<CounterSet>,
     /// What completions call the queue ([`Completion::srqn`]).
     pub user_index: u32,
+    /// Its requests may name the reserved local key, under which addresses are bus addresses ([`Hca::reserved_lkey`]).
+    pub physical: bool,
 }
 
 impl RqConfig {
@@ -58,6 +60,7 @@ impl RqConfig {
             flush: true,
             counters: None,
             user_index: 0,
+            physical: false,
         }
     }
 }
@@ -118,7 +121,9 @@ impl<B: Bus> Hca<B> {
         let mut input = CreateRqIn::new();
         let rqc = input.rqc_mut();
         rqc.set(Rqc::CQN, config.cq.0).set(Rqc::VSD, (!config.strip_vlan).into());
-        rqc.set(Rqc::FLUSH_IN_ERROR_EN, config.flush.into()).set(Rqc::USER_INDEX, config.user_index);
+        rqc.set(Rqc::RLKY, config.physical.into())
+            .set(Rqc::FLUSH_IN_ERROR_EN, config.flush.into())
+            .set(Rqc::USER_INDEX, config.user_index);
         rqc.set(Rqc::COUNTER_SET_ID, config.counters.map_or(0, |set| set.0.into()));
         let (ring, list) = match config.pool {
             Some(pool) => {

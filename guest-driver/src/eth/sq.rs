@@ -57,12 +57,23 @@ pub struct SqConfig {
     pub multi_packet: bool,
     /// What is posted in error is flushed.
     pub flush: bool,
+    /// Its requests may name the reserved local key, under which addresses are bus addresses ([`Hca::reserved_lkey`]).
+    pub physical: bool,
 }
 
 impl SqConfig {
     /// A queue of moderate size.
     pub fn new<D: Dma>(tis: Tis, pd: Pd, cq: &Cq<D>) -> Self {
-        Self { tis, cq: cq.number(), pd, blocks: 256, min_inline: 0, multi_packet: true, flush: true }
+        Self {
+            tis,
+            cq: cq.number(),
+            pd,
+            blocks: 256,
+            min_inline: 0,
+            multi_packet: true,
+            flush: true,
+            physical: false,
+        }
     }
 }
 
@@ -169,7 +180,9 @@ impl<B: Bus> Hca<B> {
         sqc.set(Sqc::CQN, config.cq.0).set(Sqc::TIS_LST_SZ, 1).set(Sqc::TIS_NUM_0, config.tis.0);
         sqc.set(Sqc::MIN_WQE_INLINE_MODE, config.min_inline.into());
         sqc.set(Sqc::ALLOW_MULTI_PKT_SEND_WQE, config.multi_packet.into());
-        sqc.set(Sqc::FLUSH_IN_ERROR_EN, config.flush.into()).set(Sqc::USER_INDEX, Sqc::USER_INDEX.max());
+        sqc.set(Sqc::RLKY, config.physical.into())
+            .set(Sqc::FLUSH_IN_ERROR_EN, config.flush.into())
+            .set(Sqc::USER_INDEX, Sqc::USER_INDEX.max());
         let wq = sqc.wq_mut();
         wq.set(Wq::WQ_TYPE, CYCLIC).set(Wq::LOG_WQ_STRIDE, WQEBB.ilog2()).set(Wq::LOG_WQ_SZ, log_size);
         wq.set(Wq::UAR_PAGE, uar.0).set(Wq::PD, config.pd.0).set(Wq::DBR_ADDR, record.bus_address());

@@ -22,9 +22,6 @@ pub(super) const ALL: &[Mistake] = &[
     Mistake::command("CREATE_EQ with pages of 2^43 bytes", "log_page_size", Opcode::CreateEq, |c| {
         c.set(CONTEXT, Eqc::LOG_PAGE_SIZE, 31);
     }),
-    Mistake::command("CREATE_EQ whose page is not aligned to log_page_size", "pas", Opcode::CreateEq, |c| {
-        c.set(CONTEXT, Eqc::LOG_PAGE_SIZE, 20);
-    }),
     Mistake::command("CREATE_EQ with a page address with low bits", "pas", Opcode::CreateEq, |c| {
         let page = hca_spec::be64(&c.input, hca_spec::cmd::PAS_OFFSET);
         c.list(&[page | 0x40]);

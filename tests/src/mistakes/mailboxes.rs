@@ -35,7 +35,7 @@ pub(super) const ALL: &[Mistake] = &[
     Mistake::driver("input mailbox at an address that is not mapped", "mailbox pointer", |b| {
         long(b, |handed| handed.entry(|entry| _ = entry.set(CommandEntry::INPUT_MAILBOX, 0x1000)));
     }),
-    Mistake::driver("next pointer of a mailbox left 0", "mailbox pointer", |b| {
+    Mistake::driver("next pointer of a mailbox left 0", "translations_octword_actual_size", |b| {
         long(b, |handed| handed.mailbox(0, |block| _ = block.set(MailboxBlock::NEXT, 0)));
     }),
     Mistake::driver("output mailbox that is not aligned", "output mailbox pointer", |b| {

@@ -35,15 +35,6 @@ pub(super) const ALL: &[Mistake] = &[
         c.set(QPC, Qpc::UAR_PAGE, 0x1234);
     }),
     Mistake::command(
-        "CREATE_QP with a doorbell record that is not aligned",
-        "dbr_addr",
-        Opcode::CreateQp,
-        |c| {
-            let record = hca_spec::be64(&c.input, QPC + Qpc::DBR_ADDR.offset());
-            c.set(QPC, Qpc::DBR_ADDR, record + 2);
-        },
-    ),
-    Mistake::command(
         "CREATE_QP with a doorbell record that is not mapped",
         "dbr_addr",
         Opcode::CreateQp,
@@ -58,14 +49,6 @@ pub(super) const ALL: &[Mistake] = &[
         let page = hca_spec::be64(&c.input, hca_spec::cmd::PAS_OFFSET);
         c.list(&[page | 0x10, page]);
     }),
-    Mistake::command(
-        "CREATE_QP with larger pages than its memory is aligned to",
-        "pas",
-        Opcode::CreateQp,
-        |c| {
-            c.set(QPC, Qpc::LOG_PAGE_SIZE, 20);
-        },
-    ),
     Mistake::command("CREATE_QP in memory that is not mapped", "pas", Opcode::CreateQp, |c| {
         c.list(&[0x10_0000, 0x10_1000])
     }),

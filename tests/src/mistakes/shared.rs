@@ -24,10 +24,6 @@ pub(super) const ALL: &[Mistake] = &[
     Mistake::command("CREATE_RMP with a PD that is not allocated", "pd", Opcode::CreateRmp, |c| {
         c.set(WQ, Wq::PD, 0x777)
     }),
-    Mistake::command("CREATE_RMP with a record that is not aligned", "dbr_addr", Opcode::CreateRmp, |c| {
-        let record = hca_spec::be64(&c.input, WQ + Wq::DBR_ADDR.offset());
-        c.set(WQ, Wq::DBR_ADDR, record + 1);
-    }),
     Mistake::command(
         "CREATE_XRC_SRQ with an XRC domain that is not allocated",
         "xrcd",

@@ -414,3 +414,45 @@ pub(crate) fn loaded_translations_take_pages() {
     drop(memory);
     close(pair);
 }
+
+/// The reserved local key: bus addresses without a region, in queues whose context gives it, and for no peer.
+#[test]
+pub(crate) fn the_reserved_key_is_for_local_accesses() {
+    for physical in [true, false] {
+        let mut pair = loopback(&Options { physical, ..Options::default() });
+        let key = pair.hcas[0].reserved_lkey().expect("QUERY_SPECIAL_CONTEXTS");
+        let data = pattern(7, 1500);
+        pair.ends[0].memory.write(64, &data);
+        // As bus addresses, which are not those of the region.
+        let [from, to] = [0, 1].map(|end| pair.ends[end].memory.bus_address());
+        let from = Sge { address: from + 64, len: 1500, key };
+        let far = pair.ends[1].mr;
+        match physical {
+            true => {
+                assert_eq!(write(&mut pair, from, far.address + 8, far.key), None);
+                assert!(pair.ends[1].bytes(8, 1500) == data);
+                let into = Sge { address: to + 4096, len: 2000, key };
+                pair.ends[1].qp.post_recv(1, &[into]).expect("a free place");
+                pair.send(0, &SendRequest::send(2, &[from]));
+                pair.sent_ok(0, 2);
+                assert_eq!(pair.received_ok(1, 1).byte_len, 1500);
+                assert!(pair.ends[1].bytes(4096, 1500) == data);
+                // The peer names regions.
+                let near = pair.ends[0].sge(0, 8);
+                assert_eq!(write(&mut pair, near, to, key), Some(Syndrome::RemoteAccess));
+            }
+            false => assert_eq!(
+                write(&mut pair, from, far.address, far.key),
+                Some(Syndrome::LocalProtection),
+                "the context does not give it"
+            ),
+        }
+        close(pair);
+    }
+    // A number that is only near is a key as any other.
+    let mut pair = loopback(&Options { physical: true, ..Options::default() });
+    let (key, far) = (pair.hcas[0].reserved_lkey().expect("QUERY_SPECIAL_CONTEXTS"), pair.ends[1].mr);
+    let from = Sge { address: pair.ends[0].memory.bus_address(), len: 8, key: Mkey(key.0 + 1) };
+    assert_eq!(write(&mut pair, from, far.address, far.key), Some(Syndrome::LocalProtection));
+    close(pair);
+}

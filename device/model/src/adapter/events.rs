@@ -70,8 +70,27 @@ impl Core<'_> {
         let number = eqe.get(if completion { Eqe::COMPLETION_CQN } else { Eqe::QUEUE_NUMBER });
         self.note(now, Event::Eqe { eqn, kind, number });
         if let Some(vector) = vector {
-            self.schedule(now + self.chip.timing.interrupt(), HcaEvent::Interrupt(vector));
+            self.interrupt_at(now + self.chip.timing.interrupt(), vector);
         }
+    }
+
+    /// Raises the interrupt of a vector at that time, or later, if the driver wants more time between two. One that waits for that
+    /// stands for all that come meanwhile.
+    fn interrupt_at(&mut self, at: Ps, vector: u16) {
+        let delay = self.function.fw.interrupt_delay(vector);
+        let last = self.function.vectors.get(&vector).copied();
+        let at = match last {
+            _ if delay == 0 => at,
+            Some(last) if last > at => return,
+            Some(last) => at.max(last + Ps::from_us(delay.into())),
+            None => at,
+        };
+        match delay {
+            0 if last.is_none() => {}
+            0 => _ = self.function.vectors.remove(&vector),
+            _ => _ = self.function.vectors.insert(vector, at),
+        }
+        self.schedule(at, HcaEvent::Interrupt(vector));
     }
 
     /// The event queue that asked for events of that type: of several the one with the lowest number.
@@ -161,7 +180,7 @@ impl Executor<'_> {
         self.core.note(now, Event::EqConsumed { eqn, consumer, armed });
         if let Some(vector) = vector {
             let at = self.core.chip.units.store(now, 4) + self.core.chip.timing.interrupt();
-            self.core.schedule(at, HcaEvent::Interrupt(vector));
+            self.core.interrupt_at(at, vector);
         }
     }
 }

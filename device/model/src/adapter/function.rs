@@ -50,6 +50,8 @@ pub(crate) struct FunctionState {
     pub(crate) counting: Counting,
     /// Until when elements have used up their rates.
     pub(crate) groups: BTreeMap<u32, Ps>,
+    /// When the last interrupt of a vector was or will be raised, of those that leave time between two.
+    pub(crate) vectors: BTreeMap<u16, Ps>,
     /// Counts what changed memory keys.
     pub(crate) key_changes: u64,
     /// Where accesses through keys went.
@@ -79,6 +81,7 @@ impl FunctionState {
             diagnoses: Diagnoses::default(),
             counting: Counting::default(),
             groups: BTreeMap::new(),
+            vectors: BTreeMap::new(),
             key_changes: 0,
             known: KnownPages::default(),
             runs: Runs::default(),
@@ -107,6 +110,7 @@ impl FunctionState {
             diagnoses: _,
             counting,
             groups,
+            vectors,
             key_changes,
             // Keys have changed.
             known: _,
@@ -122,6 +126,7 @@ impl FunctionState {
         *event_routes = EventRoutes::default();
         *counting = Counting::default();
         groups.clear();
+        vectors.clear();
     }
 }
 
@@ -204,10 +209,19 @@ impl Rebase for Function {
             state;
         cqs.iter_mut().for_each(|(_, cq)| cq.rebase(by));
         let FunctionState {
-            diagnoses, counting: _, groups, key_changes: _, runs: _, frames, wqes: _, ..
+            diagnoses,
+            counting: _,
+            groups,
+            vectors,
+            key_changes: _,
+            runs: _,
+            frames,
+            wqes: _,
+            ..
         } = state;
         diagnoses.rebase(by);
         groups.values_mut().for_each(|free| free.rebase(by));
+        vectors.values_mut().for_each(|last| last.rebase(by));
         frames.rebase(by);
         side.parked.rebase(by);
         qps.iter_mut().for_each(|(_, qp)| qp.rebase(by));

@@ -14,6 +14,7 @@ use hca_spec::command::{CommandEntry, Opcode};
 use hca_spec::ids::{Cqn, Pd, Qpn, Rqn, Srqn};
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::queue::{Cqc, Srqc, Wq};
+use hca_spec::rq::Rqc;
 use hca_spec::wire::{Operation, Transport};
 use hca_spec::wqe::{Ctrl, WQEBB};
 
@@ -333,7 +334,8 @@ impl Core<'_> {
                 None => return,
             },
         };
-        let who = Accessor { qpn: Qpn(queued.rqn.0), pd };
+        let rlky = rq.ctx.get(Rqc::RLKY) == 1;
+        let who = Accessor { qpn: Qpn(queued.rqn.0), pd, rlky };
         let fits = total(&pieces) >= frame.len() as u64;
         match self.keyed().scatter(who, &pieces, 0, Payload::Bytes(frame)) {
             Ok(found) if fits => found.ignore("it is only planned"),

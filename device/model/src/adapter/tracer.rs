@@ -85,7 +85,7 @@ impl Core<'_> {
     /// The firmware is of every domain: who names a key to it has it.
     fn domain_of(&self, key: Mkey) -> Accessor {
         let pd = self.function.fw.icm.mkeys.get(key.index()).map_or(0, |k| k.ctx.get(Mkc::PD));
-        Accessor { qpn: NOBODY, pd: hca_spec::ids::Pd(pd) }
+        Accessor { qpn: NOBODY, pd: hca_spec::ids::Pd(pd), rlky: false }
     }
 
     /// The event that tells of blocks, if it is armed and there are some.

@@ -4,7 +4,7 @@
 //! input is whole, [`Output`] what to write and to read next until the entry is handed back.
 //!
 //! Source: PRM "Command Queue", "Command Mailboxes". Lengths rule the walk along a mailbox chain, not
-//! its `next` pointers: drivers reuse longer chains.
+//! its `next` pointers: drivers reuse longer chains. A pointer of 0 ends a chain that is too short.
 
 use std::fmt;
 
@@ -206,6 +206,11 @@ impl Fetch {
     /// The next mailbox, if the input needs one.
     fn mailbox(&mut self, at: u64) -> FetchStep {
         if self.fetched() >= self.input_len() {
+            return FetchStep::Execute;
+        }
+        // A chain ends where it says so, though the length goes on: what is missing is as of a shorter input. Firmware reads as much
+        // as the command has (OpenBSD's driver gives CREATE_SQ a length beyond its one mailbox).
+        if at == 0 && self.blocks > 0 {
             return FetchStep::Execute;
         }
         if !at.is_multiple_of(MAILBOX_ALIGNMENT) {

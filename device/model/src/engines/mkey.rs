@@ -64,6 +64,8 @@ impl Access {
 pub(crate) struct Accessor {
     pub(crate) qpn: Qpn,
     pub(crate) pd: Pd,
+    /// Its context gives it the reserved local key.
+    pub(crate) rlky: bool,
 }
 
 /// Why an access is refused.
@@ -75,6 +77,8 @@ pub(crate) enum Fault {
     Domain(Mkey),
     /// The key belongs to another queue pair.
     Owner(Mkey),
+    /// The key is the reserved one, and the queue's context does not give it.
+    Reserved(Mkey),
     /// The key does not allow this kind of access.
     Rights(Mkey, Access),
     /// The key does not allow to be invalidated.
@@ -108,6 +112,9 @@ impl fmt::Display for Fault {
         match self {
             Self::Key(k) => write!(f, "key {k} does not exist, is free, or has another variant byte"),
             Self::Domain(k) => write!(f, "key {k} is of another protection domain than the queue pair"),
+            Self::Reserved(k) => {
+                write!(f, "key {k} is the reserved one, which the queue's context (rlky) denies")
+            }
             Self::Owner(k) => write!(f, "key {k} is bound to another queue pair"),
             Self::Rights(k, a) => write!(f, "key {k} does not allow {a:?}"),
             Self::NotInvalidatable(k) => {

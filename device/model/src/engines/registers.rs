@@ -3,7 +3,9 @@
 //! Source: PRM "Initialization Segment"; see `hca_spec::init_segment` for the layout.
 
 use hca_firmware::personality::{FirmwareVersion, Personality};
-use hca_spec::init_segment::{CMD_INTERFACE_REVISION, InitSegment, NIC_INTERFACE_DISABLED, SIZE};
+use hca_spec::init_segment::{
+    CMD_INTERFACE_REVISION, InitSegment, NIC_INTERFACE_DISABLED, NIC_INTERFACE_FULL, SIZE,
+};
 use hca_spec::{be32, put_be32};
 
 use crate::ground::epoch::Start;
@@ -18,6 +20,9 @@ pub(crate) const LOG_COMMAND_STRIDE: u32 = 6;
 const COMMAND_QUEUE_LOW: usize = 0x14;
 /// Bits of that register that the driver can't change: the queue's geometry.
 const COMMAND_QUEUE_LOW_READ_ONLY: u32 = 0xff;
+/// Where the mode is in that register, and its bits ([`InitSegment::NIC_INTERFACE`]).
+const MODE_SHIFT: u32 = 8;
+const MODE: u32 = 7;
 /// The command doorbell.
 const COMMAND_DOORBELL: usize = 0x18;
 
@@ -62,8 +67,14 @@ impl Registers {
         match offset {
             0x10 => put_be32(self.segment.bytes_mut(), offset, value),
             COMMAND_QUEUE_LOW => {
-                let fixed = be32(self.segment.bytes_mut(), offset) & COMMAND_QUEUE_LOW_READ_ONLY;
-                put_be32(self.segment.bytes_mut(), offset, value & !COMMAND_QUEUE_LOW_READ_ONLY | fixed);
+                // An address comes with the full driver's mode. With another mode nothing but that is written: who disables the
+                // function, or wants it reset, says so in this word alone, whatever stands in the address's place.
+                let kept = match value >> MODE_SHIFT & MODE {
+                    NIC_INTERFACE_FULL => COMMAND_QUEUE_LOW_READ_ONLY,
+                    _ => !(MODE << MODE_SHIFT),
+                };
+                let old = be32(self.segment.bytes_mut(), offset);
+                put_be32(self.segment.bytes_mut(), offset, value & !kept | old & kept);
             }
             COMMAND_DOORBELL => return Some(value),
             _ => tracing::debug!("write of {value:#x} to read-only register {offset:#x}"),
@@ -110,6 +121,22 @@ mod tests {
         assert_eq!(r.command_queue(), 0x1_2345_6000);
         assert_eq!(read32(&mut r, Ps::ZERO, 0x14), 0x2345_6056);
         assert_eq!(r.write(0x18, 0x8000_0001), Some(0x8000_0001));
+    }
+
+    /// A mode that is written alone leaves the address; an address brings the full driver's mode back. The halves come in any order.
+    #[test]
+    fn a_mode_leaves_the_address() {
+        let mut r = Registers::new(&Personality::default_kind(), Personality::default_kind().version);
+        r.write(0x14, 0x2345_6000);
+        r.write(0x10, 1);
+        assert_eq!((r.command_queue(), r.mode()), (0x1_2345_6000, 0));
+        for mode in [1, 7] {
+            r.write(0x14, mode << 8);
+            assert_eq!((r.command_queue(), r.mode()), (0x1_2345_6000, mode));
+            assert_eq!(read32(&mut r, Ps::ZERO, 0x14), 0x2345_6056 | mode << 8);
+        }
+        r.write(0x14, 0x9_8000);
+        assert_eq!((r.command_queue(), r.mode()), (0x1_0009_8000, 0));
     }
 
     #[test]

@@ -9,10 +9,11 @@ use hca_spec::cmd::{
     CreateCqIn, CreateMkeyIn, CreateQpIn, CreateRmpIn, CreateSqIn, CreateSrqIn, ModifyCqIn, ModifyQpIn,
     PAS_OFFSET, QueryCqOut, QueryQpOut, QueryRmpOut, QuerySqOut, QuerySrqOut,
 };
+use hca_spec::dct::{CreateDctIn, Dctc};
 use hca_spec::mkc::{AccessMode, MTT_READ, MTT_WRITE, Mkc};
 use hca_spec::qpc::{Qpc, ServiceType};
 use hca_spec::queue::{Cqc, Sqc, Srqc, Wq};
-use hca_spec::rq::{CreateRqIn, QueryRqOut};
+use hca_spec::rq::{CreateRqIn, QueryRqOut, Rqc};
 use hca_spec::xrq::{CreateXrqIn, QueryXrqOut};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -250,9 +251,21 @@ fn work_queue(fw: &Firmware, call: &Call<'_>, wq: &mut Wq) -> Result<(Held, Opti
 }
 
 pub(in crate::commands) fn rq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
+    const PRIVILEGED: Failure = bad_param("CREATE_RQ: rlky: a user's queue can't name physical addresses");
     let Some(mut c) = copy::<CreateRqIn>(call) else { return Ok(None) };
+    if c.rqc().get(Rqc::RLKY) == 1 && ![0, SHARED].contains(&uid(call)) {
+        return Err(PRIVILEGED);
+    }
     let (held, list) = work_queue(fw, call, c.rqc_mut().wq_mut())?;
     Ok((held != Held::default()).then(|| finish(call, c.bytes(), list.as_deref(), held)))
+}
+
+/// A target of a user's lies in no user memory, and names none by itself.
+pub(in crate::commands) fn dct(_: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
+    const PRIVILEGED: Failure =
+        bad_param("CREATE_DCT: rlky: what a user's target receives can't go to physical addresses");
+    let privileged = call.view::<CreateDctIn>().is_ok_and(|c| c.dctc().get(Dctc::RLKY) == 1);
+    if privileged && ![0, SHARED].contains(&uid(call)) { Err(PRIVILEGED) } else { Ok(None) }
 }
 
 pub(in crate::commands) fn sq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {

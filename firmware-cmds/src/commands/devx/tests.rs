@@ -356,6 +356,9 @@ fn queues_for_packets() {
     rq.rqc_mut().set(Rqc::CQN, nic.cq);
     wq_in(rq.rqc_mut().wq_mut(), m, pd);
     assert_eq!(put_as(&mut b, two, Opcode::CreateRq, &rq, &[], 16).status(), Status::BadResource);
+    let mut physical = rq;
+    physical.rqc_mut().set(Rqc::RLKY, 1);
+    assert_eq!(put_as(&mut b, one, Opcode::CreateRq, &physical, &[], 16).status(), Status::BadParam);
     let rqn = put_as(&mut b, one, Opcode::CreateRq, &rq, &[], 16).number();
     let made = b.fw.icm.rqs.get(rqn).unwrap();
     assert_eq!((made.buffer.at(0), made.ctx.wq().get(Wq::DBR_ADDR)), (Some((0xb_0000, 0x400)), 0xa_0040));

@@ -5,6 +5,7 @@ pub(crate) mod buffers;
 pub(crate) mod classes;
 pub(crate) mod congestion;
 pub(crate) mod dcqcn;
+pub(crate) mod drivers;
 pub(crate) mod flow;
 pub(crate) mod frames;
 pub(crate) mod groups;

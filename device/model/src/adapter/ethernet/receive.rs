@@ -42,6 +42,8 @@ struct Target {
     cqn: Cqn,
     /// The domain of its WQEs' memory.
     pd: Pd,
+    /// Its WQEs may name the reserved local key.
+    rlky: bool,
     counters: u32,
 }
 
@@ -108,6 +110,7 @@ impl Core<'_> {
             rules: rules_of(rq),
             cqn: Cqn(rq.cqn),
             pd: Pd(rq.ctx.wq().get(Wq::PD)),
+            rlky: rq.ctx.get(Rqc::RLKY) == 1,
             counters: rq.counter_set,
         };
         if let Some(strides) = rq.strides {
@@ -153,7 +156,7 @@ impl Core<'_> {
         offset: u64,
         parts: &[&[u8]],
     ) -> Result<(), Unwritten> {
-        let who = Accessor { qpn: Qpn(target.rqn.0), pd: target.pd };
+        let who = Accessor { qpn: Qpn(target.rqn.0), pd: target.pd, rlky: target.rlky };
         let written = list.place(offset, parts, |to, bytes| {
             let keyed = self.keyed();
             let found = keyed.write(who, to.key, to.va, Payload::Bytes(bytes), Access::LocalWrite)?;

@@ -59,6 +59,12 @@ impl Fault {
                 format!("PD {:#x}, that of the queue pair", pd.0),
                 &rules::KEY_DOMAIN,
             ),
+            Self::Reserved(key) => (
+                "rlky",
+                format!("0, and the reserved local key {key}"),
+                "1 in the context of the queue, or another key".into(),
+                &rules::KEY_OWNER,
+            ),
             Self::Owner(key) => (
                 "qpn of the key",
                 format!("{:#x} in key {key}", of(key, Mkc::QPN)),

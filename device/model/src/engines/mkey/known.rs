@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn only_what_was_asked_for_is_known() {
         let pages = KnownPages::default();
-        let (who, key) = (Accessor { qpn: Qpn(1), pd: Pd(2) }, Mkey(3));
+        let (who, key) = (Accessor { qpn: Qpn(1), pd: Pd(2), rlky: false }, Mkey(3));
         let place = PagePart { va: 0x1080, len: 0xf80, iova: 0x7_0080 };
         pages.keep(who, key, place, Access::LocalRead, 5);
         let find = |va, len| pages.find(who, key, (va, len), Access::LocalRead, 5);

@@ -7,8 +7,8 @@ use hca_firmware::icm::{MemoryKey, Translation};
 use hca_firmware::list::List;
 use hca_spec::ids::Mkey;
 use hca_spec::mkc::{
-    ANY_QP, AccessMode, Klm, MTT_ADDRESS, MTT_READ, MTT_WRITE, Mkc, NULL_MKEY, REPEAT_BLOCK, RepeatBlock,
-    RepeatPiece,
+    ANY_QP, AccessMode, Klm, MTT_ADDRESS, MTT_READ, MTT_WRITE, Mkc, NULL_MKEY, REPEAT_BLOCK, RESERVED_LKEY,
+    RepeatBlock, RepeatPiece,
 };
 
 use super::{Access, Accessor, Fault, Space, Span};
@@ -46,11 +46,16 @@ pub(super) fn find(icm: &Icm, key: Mkey) -> Result<&MemoryKey, Fault> {
     icm.mkeys
         .get(key.index())
         .filter(|k| k.ctx.get(Mkc::MKEY_7_0) == u32::from(key.variant()) && k.ctx.get(Mkc::FREE) == 0)
+        .or_else(|| (key.0 == RESERVED_LKEY).then_some(&icm.reserved_lkey))
         .ok_or(Fault::Key(key))
 }
 
-/// Whether `who` may use a key: its protection domain, and its queue pair if it is bound to one.
+/// Whether `who` may use a key: its protection domain, and its queue pair if it is bound to one; the reserved key, if its context
+/// says so.
 pub(super) fn check_owner(ctx: &Mkc, key: Mkey, who: Accessor) -> Result<(), Fault> {
+    if key.0 == RESERVED_LKEY {
+        return if who.rlky { Ok(()) } else { Err(Fault::Reserved(key)) };
+    }
     if ctx.get(Mkc::PD) != who.pd.0 {
         return Err(Fault::Domain(key));
     }

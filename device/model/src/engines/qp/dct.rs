@@ -72,6 +72,7 @@ fn params(view: &View<'_>, ctx: &Dctc, path: &Path, initiator: Qpn) -> Params {
     let route = Route::back(path, ctx, view.port(port_of(ctx)));
     Params {
         pd: Pd(ctx.get(Dctc::PD)),
+        rlky: ctx.get(Dctc::RLKY) == 1,
         mtu: mtu_bytes(ctx.get(Dctc::MTU)).unwrap_or(256),
         log_msg_max: LOG_MSG_MAX,
         remote_qpn: initiator,

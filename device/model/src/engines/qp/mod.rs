@@ -58,6 +58,8 @@ const NO_USER_INDEX: u32 = 0xff_ffff;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Params {
     pub(crate) pd: Pd,
+    /// The reserved local key is for it, too.
+    pub(crate) rlky: bool,
     pub(crate) mtu: usize,
     pub(crate) log_msg_max: u32,
     pub(crate) remote_qpn: Qpn,
@@ -102,6 +104,7 @@ impl Params {
         let route = view.route_of(path);
         Self {
             pd: Pd(ctx.get(Qpc::PD)),
+            rlky: ctx.get(Qpc::RLKY) == 1,
             mtu: mtu_bytes(ctx.get(Qpc::MTU)).unwrap_or(256),
             log_msg_max: ctx.get(Qpc::LOG_MSG_MAX),
             remote_qpn: Qpn(ctx.get(Qpc::REMOTE_QPN)),
@@ -258,7 +261,7 @@ impl QueuePair {
     }
 
     pub(crate) fn accessor(&self) -> Accessor {
-        Accessor { qpn: self.qpn, pd: self.params.pd }
+        Accessor { qpn: self.qpn, pd: self.params.pd, rlky: self.params.rlky }
     }
 
     /// Who looks up the memory of a request.
