@@ -17,8 +17,6 @@ use hca_spec::dct::{CreateDctIn, DctState, Dctc, QueryDctOut};
 use hca_spec::ids::{Cqn, Gid, Lid, Pd, Qpn, Srqn};
 use hca_spec::wqe::Datagram as AddressVector;
 
-/// `Dctc::ATOMIC_MODE`: atomics on 8 bytes, as IBTA has them.
-const ATOMIC_MODE_8_BYTES: u32 = 1;
 /// How often the state of a target that drains is queried.
 const POLLS: u32 = 100_000;
 
@@ -101,7 +99,7 @@ impl<B: Bus> Hca<B> {
         ctx.set(Dctc::RRE, config.access.contains(Access::REMOTE_READ).into());
         ctx.set(Dctc::RWE, config.access.contains(Access::REMOTE_WRITE).into());
         if config.access.contains(Access::REMOTE_ATOMIC) {
-            ctx.set(Dctc::RAE, 1).set(Dctc::ATOMIC_MODE, ATOMIC_MODE_8_BYTES);
+            ctx.set(Dctc::RAE, 1).set(Dctc::ATOMIC_MODE, self.atomic_mode());
         }
         // No index of our own: completions name the shared receive queue.
         ctx.set(Dctc::USER_INDEX, Dctc::USER_INDEX.max());

@@ -22,6 +22,10 @@ use hca_spec::init_segment::{CMD_INTERFACE_REVISION, InitSegment};
 pub const ASYNC_VECTOR: u16 = 0;
 /// Register data that ACCESS_REG HOST_ENDIANNESS carries; first byte 0 = little-endian host.
 const HOST_ENDIANNESS_DATA: usize = 16;
+/// `Qpc::ATOMIC_MODE`: atomics on 8 bytes, as IBTA has them.
+const ATOMIC_MODE_IBTA: u32 = 1;
+/// The same: log2 of the largest operand, which masked atomics have.
+const ATOMIC_MODE_8_BYTES: u32 = 3;
 /// `Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE`: host byte order.
 const ATOMICS_IN_HOST_ORDER: u32 = 1;
 /// More queue pairs than this are not requested, as they cost the firmware pages.
@@ -81,6 +85,7 @@ pub struct Hca<B: Bus> {
     next_key_variant: u8,
     recovered_commands: u32,
     issi_1: bool,
+    atomic_mode: u32,
 }
 
 /// How far the adapter was brought up: what teardown has to undo.
@@ -119,6 +124,7 @@ impl<B: Bus> Hca<B> {
             next_key_variant: 0,
             recovered_commands: 0,
             issi_1: false,
+            atomic_mode: ATOMIC_MODE_IBTA,
         };
         match hca.bring_up() {
             Ok(()) => Ok(hca),
@@ -259,6 +265,11 @@ impl<B: Bus> Hca<B> {
         let input = ObjectIn::new().bytes().to_vec();
         let out = self.execute(Opcode::QuerySpecialContexts, 0, input, QuerySpecialContextsOut::SIZE)?;
         Ok(Mkey(QuerySpecialContextsOut::from_prefix_or_zero(&out).get(QuerySpecialContextsOut::RESD_LKEY)))
+    }
+
+    /// `Qpc::ATOMIC_MODE` of those that take atomics.
+    pub(crate) fn atomic_mode(&self) -> u32 {
+        self.atomic_mode
     }
 
     /// Pages the firmware holds now.
@@ -545,6 +556,9 @@ impl<B: Bus> Hca<B> {
         }
         // The operands of atomics in memory shall have the host's byte order.
         let mut atomic = caps::Atomic::from_prefix_or_zero(&self.query_caps(caps::TYPE_ATOMIC, true)?);
+        if atomic.get(caps::Atomic::ATOMIC_OPERATIONS) & caps::atomic_operations::MASKED != 0 {
+            self.atomic_mode = ATOMIC_MODE_8_BYTES;
+        }
         if atomic.get(caps::Atomic::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1) == 0 {
             return Ok(());
         }

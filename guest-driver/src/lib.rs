@@ -40,7 +40,7 @@
 //! One thread at a time drives an adapter: every call that touches it takes `&mut Hca` or `&mut Bus`.
 //! Queues are bus-contiguous memory; registered memory may be any list of pages.
 //!
-//! Not here: masked atomics. Health recovery is left to the caller; see [`Hca::health`].
+//! Health recovery is left to the caller; see [`Hca::health`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -92,7 +92,7 @@ pub use sig::SignatureError;
 pub use srq::{Srq, XrcSrqConfig};
 pub use tags::{TagChange, TagList, TagQueueConfig, TagReport};
 pub use umr::{KeyChange, KeyKind};
-pub use wqe::{Datagram, Payload, SendOp, SendRequest, Sge};
+pub use wqe::{AtomicSize, Datagram, Payload, SendOp, SendRequest, Sge};
 
 /// The adapter's own page size: page lists name 4 KiB pages (PRM "Memory Key Context").
 pub const PAGE_SIZE: usize = 4096;

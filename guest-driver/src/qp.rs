@@ -35,8 +35,6 @@ pub(crate) const RECORD_SEND: usize = 4;
 const LOG_ACK_REQ_FREQ: u32 = 8;
 /// Path MTU code of datagram queue pairs: 4096 bytes, so that the port's MTU is the limit.
 const DATAGRAM_MTU: u32 = 5;
-/// `Qpc::ATOMIC_MODE`: atomics on 8 bytes, as IBTA has them.
-const ATOMIC_MODE_8_BYTES: u32 = 1;
 /// Longest WQE that fits a BlueFlame register: half of the 2^9 bytes that `log_bf_reg_size` says.
 pub const BLUEFLAME_BYTES: usize = SEND_DOORBELL_STEP as usize;
 /// The 16-bit counters limit a ring to half their range.
@@ -444,11 +442,11 @@ pub(crate) fn log2_of(count: u32) -> Result<u32, Error> {
     log.filter(|l| *l <= LOG_MAX_RING).ok_or(Error::Invalid("the queue is too long"))
 }
 
-fn set_access(qpc: &mut Qpc, access: Access) {
+fn set_access(qpc: &mut Qpc, access: Access, atomic_mode: u32) {
     qpc.set(Qpc::RRE, access.contains(Access::REMOTE_READ).into());
     qpc.set(Qpc::RWE, access.contains(Access::REMOTE_WRITE).into());
     let atomics = access.contains(Access::REMOTE_ATOMIC);
-    qpc.set(Qpc::RAE, atomics.into()).set(Qpc::ATOMIC_MODE, if atomics { ATOMIC_MODE_8_BYTES } else { 0 });
+    qpc.set(Qpc::RAE, atomics.into()).set(Qpc::ATOMIC_MODE, if atomics { atomic_mode } else { 0 });
 }
 
 fn set_path(to: &mut AddressPath, path: &Path) {

@@ -11,8 +11,8 @@ use crate::umr::KeyChange;
 use hca_spec::bsf::{BSF_OCTWORDS, SetPsv};
 use hca_spec::ids::{Gid, Lid, Mkey, Qpn, Srqn};
 use hca_spec::wqe::{
-    AtomicSeg, CE_ALWAYS, CE_ON_ERROR, Ctrl, DS_UNIT, Data, Datagram as DatagramSeg, RemoteAddr, SendOpcode,
-    TERMINATE_LKEY, UmrCtrl, WQEBB, XrcSeg,
+    AtomicMasks, AtomicSeg, AtomicSeg4, CE_ALWAYS, CE_ON_ERROR, Ctrl, DS_UNIT, Data, Datagram as DatagramSeg,
+    RemoteAddr, SendOpcode, TERMINATE_LKEY, UmrCtrl, WQEBB, XrcSeg, extended_atomic,
 };
 
 mod frame;
@@ -42,6 +42,15 @@ pub enum Payload<'a> {
     Gather(&'a [Sge]),
     /// Bytes that are copied into the WQE; not for RDMA reads and atomics.
     Inline(&'a [u8]),
+}
+
+/// Operands of masked atomics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtomicSize {
+    /// 4 bytes.
+    Word,
+    /// 8 bytes.
+    Double,
 }
 
 /// Where a datagram goes.
@@ -134,6 +143,34 @@ pub enum SendOp {
         compare: u64,
         /// The new value.
         swap: u64,
+    },
+    /// Adds to fields of 4 or 8 bytes of the peer's memory; the old value goes to the local piece, in host order. For
+    /// adapters with masked atomics.
+    MaskedFetchAdd {
+        /// Address under the key, a multiple of the size.
+        address: u64,
+        /// The peer's key.
+        rkey: Mkey,
+        /// How many bytes.
+        size: AtomicSize,
+        /// What to add.
+        add: u64,
+        /// The last bit of each field; nothing is carried beyond it.
+        last: u64,
+    },
+    /// Replaces some bits of 4 or 8 bytes of the peer's memory if some are as expected; the old value goes to the local
+    /// piece, in host order. For adapters with masked atomics.
+    MaskedCompareSwap {
+        /// Address under the key, a multiple of the size.
+        address: u64,
+        /// The peer's key.
+        rkey: Mkey,
+        /// How many bytes.
+        size: AtomicSize,
+        /// The value expected, and its bits that count.
+        compare: (u64, u64),
+        /// The new value, and its bits that are written.
+        swap: (u64, u64),
     },
     /// Sends a message into a receive request of the peer, which also invalidates a key there.
     SendInvalidate {
@@ -259,6 +296,7 @@ impl Wqe {
         if let Some(target) = request.target {
             self.push(target.vector().bytes())?;
         }
+        let mut opmod = 0;
         let (opcode, imm) = match request.op {
             SendOp::Nop => (SendOpcode::Nop, None),
             SendOp::Send { imm } => (if imm.is_some() { SendOpcode::SendImm } else { SendOpcode::Send }, imm),
@@ -288,6 +326,29 @@ impl Wqe {
                 self.push(atomic(swap, compare).bytes())?;
                 (SendOpcode::AtomicCs, None)
             }
+            SendOp::MaskedFetchAdd { address, rkey, size, add, last } => {
+                self.push(remote(address, rkey).bytes())?;
+                match size {
+                    AtomicSize::Word => self.push(words([add, last, 0, 0]).bytes())?,
+                    AtomicSize::Double => self.push(atomic(add, last).bytes())?,
+                }
+                opmod = size.opmod();
+                (SendOpcode::AtomicMaskedFa, None)
+            }
+            SendOp::MaskedCompareSwap { address, rkey, size, compare, swap } => {
+                self.push(remote(address, rkey).bytes())?;
+                match size {
+                    AtomicSize::Word => self.push(words([swap.0, compare.0, swap.1, compare.1]).bytes())?,
+                    AtomicSize::Double => {
+                        let mut masks = AtomicMasks::new();
+                        masks.set(AtomicMasks::SWAP, swap.1).set(AtomicMasks::COMPARE, compare.1);
+                        self.push(atomic(swap.0, compare.0).bytes())?;
+                        self.push(masks.bytes())?;
+                    }
+                }
+                opmod = size.opmod();
+                (SendOpcode::AtomicMaskedCs, None)
+            }
             SendOp::SendInvalidate { rkey } => (SendOpcode::SendInval, Some(rkey.0)),
             SendOp::Change(change) => {
                 self.push_change(&change, &request.payload)?;
@@ -309,9 +370,7 @@ impl Wqe {
             Payload::Gather(sges) => {
                 sges.iter().filter(|s| s.len > 0).try_for_each(|s| self.push(data(s).bytes()))?
             }
-            Payload::Inline(_)
-                if matches!(opcode, SendOpcode::RdmaRead | SendOpcode::AtomicFa | SendOpcode::AtomicCs) =>
-            {
+            Payload::Inline(_) if opcode == SendOpcode::RdmaRead || opcode.is_atomic() => {
                 return Err(Error::Invalid("what is read can't be inline"));
             }
             Payload::Inline(bytes) => self.push_inline(bytes)?,
@@ -322,6 +381,7 @@ impl Wqe {
         }
         ctrl.set(Ctrl::WQE_INDEX, index.into()).set(Ctrl::OPCODE, opcode as u32).set(Ctrl::QPN, qpn.0);
         ctrl.set(Ctrl::DS, (self.len / DS_UNIT) as u32).set(Ctrl::IMM, imm.unwrap_or(0));
+        ctrl.set(Ctrl::OPMOD, opmod);
         ctrl.set(Ctrl::CE, if request.signaled { CE_ALWAYS } else { CE_ON_ERROR });
         ctrl.set(Ctrl::SE, request.solicited.into()).set(Ctrl::FM, if request.fence { FENCE } else { 0 });
         ctrl.set(Ctrl::DCI_STREAM_CHANNEL_ID, request.stream.into());
@@ -431,6 +491,24 @@ fn atomic(swap_add: u64, compare: u64) -> AtomicSeg {
     let mut segment = AtomicSeg::new();
     segment.set(AtomicSeg::SWAP_ADD, swap_add).set(AtomicSeg::COMPARE, compare);
     segment
+}
+
+/// The segment of a masked atomic of 4 bytes: new value, value expected, and the masks of both.
+fn words([swap_add, compare, swap_mask, compare_mask]: [u64; 4]) -> AtomicSeg4 {
+    let mut segment = AtomicSeg4::new();
+    segment.set(AtomicSeg4::SWAP_ADD, swap_add as u32).set(AtomicSeg4::COMPARE, compare as u32);
+    segment.set(AtomicSeg4::SWAP_MASK, swap_mask as u32).set(AtomicSeg4::COMPARE_MASK, compare_mask as u32);
+    segment
+}
+
+impl AtomicSize {
+    /// `Ctrl::OPMOD` of a request.
+    fn opmod(self) -> u32 {
+        extended_atomic(match self {
+            Self::Word => 2,
+            Self::Double => 3,
+        })
+    }
 }
 
 fn datagram(to: &Datagram) -> DatagramSeg {

@@ -722,6 +722,14 @@ pub mod memic_operation {
     pub const TEST_AND_SET: u32 = 1;
 }
 
+/// Bits of [`Atomic::ATOMIC_OPERATIONS`].
+pub mod atomic_operations {
+    /// Compare and swap, fetch and add.
+    pub const PLAIN: u32 = 1 << 0 | 1 << 1;
+    /// The same of the bits that a mask chooses, in fields.
+    pub const MASKED: u32 = 1 << 2 | 1 << 3;
+}
+
 /// Values of [`General::STEERING_FORMAT_VERSION`].
 pub mod steering_format {
     /// That of the ConnectX-5.

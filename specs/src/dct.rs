@@ -18,7 +18,7 @@ layout! {
         CQN: 0x8 [23:0];
         /// Q counter set.
         COUNTER_SET_ID: 0xc [31:24];
-        /// Atomic mode; 0 = none.
+        /// Atomic mode: 0 none, 1 those of IBTA, else log2 of the bytes of the largest operand.
         ATOMIC_MODE: 0xc [23:20];
         /// Remote read enable.
         RRE: 0xc [19:19];

@@ -128,7 +128,7 @@ layout! {
         SSN: 0x8c [23:0];
         /// log2 of outstanding reads and atomics as responder.
         LOG_RRA_MAX: 0x90 [23:21];
-        /// Atomic mode; 0 = none.
+        /// Atomic mode: 0 none, 1 those of IBTA, else log2 of the bytes of the largest operand.
         ATOMIC_MODE: 0x90 [19:16];
         /// Remote read enable.
         RRE: 0x90 [15:15];

@@ -113,6 +113,18 @@ layout! {
         COMPARE: 0x14 u64;
     }
 
+    /// Behind the [`AtomicEth`] of a masked atomic, 20 bytes. The vendor does not publish how these travel: opcodes and
+    /// header are ours.
+    pub struct MasksEth[20] {
+        /// Compare and swap: bits that are swapped.
+        SWAP: 0x0 u64;
+        /// Compare and swap: bits that are compared. The last bits of the fields of a fetch and add are in
+        /// [`AtomicEth::COMPARE`].
+        COMPARE: 0x8 u64;
+        /// log2 of the operand's bytes.
+        LOG_SIZE: 0x10 [7:0];
+    }
+
     /// ACK extended transport header, 4 bytes.
     pub struct Aeth[4] {
         /// Syndrome: see [`aeth`].
@@ -272,6 +284,10 @@ pub enum Operation {
     Connect = 0x18,
     /// Dynamic connections: ends one. Not acknowledged.
     Disconnect = 0x19,
+    /// Masked compare and swap.
+    MaskedCompareSwap = 0x1a,
+    /// Masked fetch and add.
+    MaskedFetchAdd = 0x1b,
 }
 
 impl Operation {
@@ -303,6 +319,8 @@ impl Operation {
             0x17 => Self::SendOnlyInval,
             0x18 => Self::Connect,
             0x19 => Self::Disconnect,
+            0x1a => Self::MaskedCompareSwap,
+            0x1b => Self::MaskedFetchAdd,
             _ => return None,
         })
     }
@@ -310,6 +328,16 @@ impl Operation {
     /// The BTH opcode of this operation on `transport`.
     pub const fn on(self, transport: Transport) -> u32 {
         (transport as u32) << 5 | self as u32
+    }
+
+    /// Whether the packet asks for an atomic, masked or not.
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap | Self::FetchAdd) || self.is_masked()
+    }
+
+    /// Whether the packet asks for a masked atomic.
+    pub const fn is_masked(self) -> bool {
+        matches!(self, Self::MaskedCompareSwap | Self::MaskedFetchAdd)
     }
 
     /// Whether the packet is the first, or the only one, of a send or write.

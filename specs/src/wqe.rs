@@ -50,8 +50,28 @@ layout! {
     pub struct AtomicSeg[16] {
         /// Swap value, or the value to add.
         SWAP_ADD: 0x0 u64;
-        /// Value to compare with.
+        /// Value to compare with; of a masked fetch and add, the last bits of its fields.
         COMPARE: 0x8 u64;
+    }
+
+    /// Behind the [`AtomicSeg`] of a masked compare and swap of 8 bytes.
+    pub struct AtomicMasks[16] {
+        /// Bits that are swapped.
+        SWAP: 0x0 u64;
+        /// Bits that are compared.
+        COMPARE: 0x8 u64;
+    }
+
+    /// Atomic segment of a masked operation on 4 bytes.
+    pub struct AtomicSeg4[16] {
+        /// Swap value, or the value to add.
+        SWAP_ADD: 0x0 [31:0];
+        /// Value to compare with; of a fetch and add, the last bits of its fields.
+        COMPARE: 0x4 [31:0];
+        /// Compare and swap: bits that are swapped.
+        SWAP_MASK: 0x8 [31:0];
+        /// Compare and swap: bits that are compared.
+        COMPARE_MASK: 0xc [31:0];
     }
 
     /// XRC segment.
@@ -300,6 +320,16 @@ impl SendOpcode {
         matches!(self, Self::Nop | Self::LocalInval | Self::SetPsv | Self::Umr | Self::TagMatching)
     }
 
+    /// Whether it is an atomic, masked or not.
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Self::AtomicCs | Self::AtomicFa) || self.is_masked()
+    }
+
+    /// Whether it is a masked atomic.
+    pub const fn is_masked(self) -> bool {
+        matches!(self, Self::AtomicMaskedCs | Self::AtomicMaskedFa)
+    }
+
     /// The opcode with that number, if this adapter has it.
     pub const fn from_bits(bits: u32) -> Option<Self> {
         Some(match bits {
@@ -321,6 +351,11 @@ impl SendOpcode {
             _ => return None,
         })
     }
+}
+
+/// [`Ctrl::OPMOD`] of a masked atomic on `2^log_size` bytes.
+pub const fn extended_atomic(log_size: u8) -> u32 {
+    8 | log_size.saturating_sub(2) as u32
 }
 
 /// Opcodes of WQEs in Ethernet send queues (mlx5 driver, field use).

@@ -22,7 +22,6 @@
 //! profiles), [`wire`] (transport packets), [`link_layer`] (what carries them from port to port), `engines` (state machines that
 //! return what is to be done), [`units`] (who is busy until when), [`link`] (what lies between two ports), `faults` (what goes wrong on script), `adapter` (carries out what the engines return), `checker` (looks on), `inspect` (one object, looked at), `world`.
 //!
-//! Not implemented: masked atomics.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]
 

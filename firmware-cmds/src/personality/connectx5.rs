@@ -1,9 +1,9 @@
-//! ConnectX-5 VPI with one EDR port, PCIe Gen3 x16: a ConnectX-4, device memory, and shared receive queues that match tags.
+//! ConnectX-5 VPI with one EDR port, PCIe Gen3 x16: a ConnectX-4, device memory, masked atomics, and shared receive queues that match tags.
 //!
 //! Identity is that of real cards (pci.ids, mstflint's list of devices). Of what else came with the ConnectX-5 its capability
 //! pages announce nothing: DC with more than one port, headers that rules rewrite, enhanced multi-packet sends.
 
-use hca_spec::caps::{DeviceMemory, General};
+use hca_spec::caps::{Atomic, DeviceMemory, General, atomic_operations};
 
 use super::{FirmwareVersion, Pci, Personality, connectx4};
 
@@ -29,6 +29,10 @@ pub(super) fn personality() -> Personality {
         general.set(General::TAG_MATCHING, 1).set(General::RNDV_OFFLOAD_RC, 1);
         general.set(General::LOG_TAG_MATCHING_LIST_SZ, LOG_TAGS).set(General::LOG_MAX_XRQ, LOG_XRQS);
     }
+    // Masked atomics, of 4 and 8 bytes.
+    let atomic = &mut capabilities.atomic;
+    atomic.set(Atomic::ATOMIC_OPERATIONS, atomic_operations::PLAIN | atomic_operations::MASKED);
+    atomic.set(Atomic::ATOMIC_SIZE_QP, 1 << 2 | 1 << 3).set(Atomic::ATOMIC_SIZE_DC, 1 << 2 | 1 << 3);
     capabilities.device_memory = device_memory(like.pci.bar0_size);
     Personality {
         name: "connectx5",

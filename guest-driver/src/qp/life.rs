@@ -8,7 +8,7 @@ impl<B: Bus> Hca<B> {
         let mut input = ModifyQpIn::new();
         let qpc = input.qpc_mut();
         qpc.set(Qpc::COUNTER_SET_ID, attr.counter_set.into());
-        set_access(qpc, attr.access);
+        set_access(qpc, attr.access, self.atomic_mode());
         qpc.set(Qpc::DBR_ADDR, qp.record.bus_address());
         if qp.config.service.is_datagram() {
             qpc.set(Qpc::Q_KEY, attr.qkey);
@@ -105,7 +105,7 @@ impl<B: Bus> Hca<B> {
     pub fn qp_set_access(&mut self, qp: &mut Qp<B::Dma>, access: Access) -> Result<(), Error> {
         let mut input = ModifyQpIn::new();
         input.set(ModifyQpIn::OPT_PARAM_MASK, opt::RRE | opt::RWE | opt::RAE);
-        set_access(input.qpc_mut(), access);
+        set_access(input.qpc_mut(), access, self.atomic_mode());
         self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
     }
 

@@ -7,7 +7,8 @@ use hca_spec::mkc::Mkc;
 use hca_spec::qpc::ServiceType;
 use hca_spec::uar::{CQ_DOORBELL, PAGE_SIZE};
 use hca_spec::wqe::{
-    AtomicSeg, Ctrl, Data, Datagram, RemoteAddr, SendOpcode, TERMINATE_LKEY, UmrCtrl, WQEBB, XrcSeg, umr_mask,
+    AtomicMasks, AtomicSeg, Ctrl, Data, Datagram, RemoteAddr, SendOpcode, TERMINATE_LKEY, UmrCtrl, WQEBB,
+    XrcSeg, umr_mask,
 };
 use hca_spec::xrq::{Rendezvous, TagHeader, TagSeg};
 
@@ -171,7 +172,7 @@ pub(crate) fn send(feed: &mut Feed<'_>, o: &Objects, qp: QueuePair, index: u16) 
         _ => feed.pick(&[0x08, 0x09, 0x0a, 0x0b, 0x10, 0x11, 0x12]),
     };
     let mut body = Vec::new();
-    let mut imm = feed.u32();
+    let (mut imm, mut opmod) = (feed.u32(), 0);
     match SendOpcode::from_bits(opcode.into()) {
         Some(SendOpcode::Umr) => {
             imm = key(feed, o);
@@ -213,8 +214,17 @@ pub(crate) fn send(feed: &mut Feed<'_>, o: &Objects, qp: QueuePair, index: u16) 
         }
         if (0x11..0x16).contains(&opcode) {
             body.extend_from_slice(AtomicSeg::new().set(AtomicSeg::SWAP_ADD, feed.u64()).bytes());
-            let mut eight = data(feed, o);
-            body.extend_from_slice(eight.set(Data::BYTE_COUNT, 8).bytes());
+            let mut bytes = 8;
+            if SendOpcode::from_bits(opcode.into()).is_some_and(SendOpcode::is_masked) {
+                (opmod, bytes) = feed.pick(&[(8, 4), (9, 8), (9, 8), (9, 4), (10, 16), (0, 8)]);
+                if opcode == SendOpcode::AtomicMaskedCs as u8 && opmod == 9 {
+                    let mut masks = AtomicMasks::new();
+                    masks.set(AtomicMasks::SWAP, feed.u64()).set(AtomicMasks::COMPARE, u64::from(feed.u8()));
+                    body.extend_from_slice(masks.bytes());
+                }
+            }
+            let mut operand = data(feed, o);
+            body.extend_from_slice(operand.set(Data::BYTE_COUNT, bytes).bytes());
         } else {
             for _ in 0..feed.below(4) {
                 if feed.one_in(4) {
@@ -231,6 +241,7 @@ pub(crate) fn send(feed: &mut Feed<'_>, o: &Objects, qp: QueuePair, index: u16) 
     let mut ctrl = Ctrl::new();
     ctrl.set(Ctrl::WQE_INDEX, index.into()).set(Ctrl::OPCODE, opcode.into()).set(Ctrl::QPN, qp.number);
     ctrl.set(Ctrl::DS, ((Ctrl::SIZE + body.len()) / 16) as u32).set(Ctrl::IMM, imm);
+    ctrl.set(Ctrl::OPMOD, opmod);
     ctrl.set(Ctrl::CE, feed.u8().into()).set(Ctrl::SE, feed.u8().into());
     if feed.one_in(8) {
         ctrl.set(Ctrl::FM, feed.u8().into());

@@ -296,7 +296,7 @@ impl Run {
             psn: Psn::new(request.psn),
             ack_req: request.ack_req,
             reth: Some(RethRepr { va, rkey: Mkey(rkey), len }),
-            atomic: Some(AtomicRepr { va, rkey: Mkey(rkey), swap_add, compare }),
+            atomic: Some(AtomicRepr { va, rkey: Mkey(rkey), swap_add, compare, masks: None }),
             imm: Some(request.imm),
             ..Repr::default()
         };

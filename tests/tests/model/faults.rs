@@ -250,7 +250,9 @@ pub(crate) fn work_requests() {
     type Spoil = fn(&mut Vec<u8>);
     let spoils: [(&str, Spoil); 13] = [
         ("unknown opcode", |w| ctrl(w, |c| _ = c.set(Ctrl::OPCODE, 0x7f))),
-        ("masked atomic", |w| ctrl(w, |c| _ = c.set(Ctrl::OPCODE, SendOpcode::AtomicMaskedCs as u32))),
+        ("masked atomic without a size", |w| {
+            ctrl(w, |c| _ = c.set(Ctrl::OPCODE, SendOpcode::AtomicMaskedCs as u32))
+        }),
         ("DS 0", |w| ctrl(w, |c| _ = c.set(Ctrl::DS, 0))),
         ("DS beyond what was posted", |w| ctrl(w, |c| _ = c.set(Ctrl::DS, 63))),
         ("write without a segment", |w| {

@@ -25,6 +25,7 @@ mod inspect;
 mod keys;
 mod loopback;
 mod malformed;
+mod masked_atomics;
 mod mistakes;
 mod objects;
 mod odp;

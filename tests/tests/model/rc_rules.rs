@@ -303,7 +303,7 @@ pub(crate) fn atomics_are_executed_once() {
     let mut played = PlayedPeer::silent(16);
     let here = played.pair.ends[0].mr;
     let add = |played: &mut PlayedPeer, psn: u32| {
-        let eth = AtomicRepr { va: here.address, rkey: here.key, swap_add: 1, compare: 0 };
+        let eth = AtomicRepr { va: here.address, rkey: here.key, swap_add: 1, compare: 0, masks: None };
         played.inject(
             |r| (r.operation, r.psn, r.atomic) = (Operation::FetchAdd, Psn::new(psn), Some(eth)),
             &[],

@@ -54,10 +54,15 @@ fn options() -> Options {
 
 /// Two adapters over a link with faults.
 fn world_of_two(faults: Faults) -> World {
-    let kind = "connectx5";
-    let hca = |n: u64| {
-        let personality = Personality::named(kind).expect("there is one");
-        let firmware = FirmwareConfig { personality, ..FirmwareConfig::with_guid(0x0002_c903_00a0_0001 + n) };
+    two_of(["connectx5"; 2], faults)
+}
+
+/// Two adapters of those kinds.
+pub(crate) fn two_of(kinds: [&'static str; 2], faults: Faults) -> World {
+    let hca = |n: usize| {
+        let personality = Personality::named(kinds[n]).expect("there is one");
+        let guid = 0x0002_c903_00a0_0001 + n as u64;
+        let firmware = FirmwareConfig { personality, ..FirmwareConfig::with_guid(guid) };
         HcaConfig { name: format!("hca{n}"), firmware, timing: None }
     };
     let config = WorldConfig {
@@ -67,7 +72,7 @@ fn world_of_two(faults: Faults) -> World {
         subnet_manager: true,
         management_key: None,
         seed: 1,
-        profile: Profile::named(kind).expect("there is one"),
+        profile: Profile::named(kinds[0]).expect("there is one"),
     };
     World::new(config).expect("a valid topology")
 }

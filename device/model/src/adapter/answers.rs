@@ -15,7 +15,7 @@ use crate::ground::diagnosis::Subject;
 use crate::ground::event::{Cause, Event};
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
-use crate::wire::Repr;
+use crate::wire::{Repr, operand_of};
 
 impl Core<'_> {
     /// Everything before `psn` is acknowledged, except responses that have not come. Returns the PSN to
@@ -108,7 +108,7 @@ impl Core<'_> {
         }
         let original = repr.atomic_ack.unwrap_or_default().to_le_bytes();
         let atomic = repr.operation == Operation::AtomicAcknowledge;
-        let data = if atomic { Payload::Bytes(&original) } else { payload };
+        let data = if atomic { Payload::Bytes(operand_of(&original, qp.operand(repr.psn))) } else { payload };
         let room = self.scatter_room(qp.params.cqn_snd, qp.params.scatter_request);
         let (place, found) = match qp.locate_data(repr, data.len(), room) {
             Data::Nothing => return,

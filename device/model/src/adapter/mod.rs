@@ -572,8 +572,7 @@ impl Executor<'_> {
     #[inline(always)]
     fn receive_time(&mut self, now: Ps, repr: &Repr, payload: usize, service: Ps) -> Ps {
         let core = &mut self.core;
-        use Operation::{CompareSwap, FetchAdd, ReadRequest};
-        let hands_on = matches!(repr.operation, ReadRequest | CompareSwap | FetchAdd);
+        let hands_on = repr.operation == Operation::ReadRequest || repr.operation.is_atomic();
         let mut inbound = Inbound { bytes: payload, hands_on, ..Inbound::default() };
         match repr.operation {
             operation if takes_receive(operation) => {

@@ -41,7 +41,7 @@ use crate::engines::qp::wqe::SpareWqes;
 use crate::faults::Held;
 use crate::ground::outstanding::Touched;
 use crate::ground::region::Payload;
-use crate::wire::Repr;
+use crate::wire::{Repr, operand_of};
 
 /// Completions of one input besides those of messages that are under way: receives, and signatures that are wrong.
 const OTHER_COMPLETIONS: usize = 64;
@@ -445,15 +445,16 @@ impl Core<'_> {
                     self.plan_scatter(qp, receive, *offset, payload);
                 }
             }
-            Op::CompareSwap | Op::FetchAdd => {
+            operation if operation.is_atomic() => {
                 let Some(atomic) = &repr.atomic else { return };
                 let mut word = [0; 8];
+                let word = word.get_mut(..atomic.size()).unwrap_or_default();
                 let (who, access) = (target.who, Access::RemoteAtomic);
-                if let Ok(found) = self.keyed().read(who, atomic.rkey, atomic.va, &mut word, access) {
+                if let Ok(found) = self.keyed().read(who, atomic.rkey, atomic.va, word, access) {
                     found.ignore("it is only planned");
                 }
                 if let Ok(found) =
-                    self.keyed().write(who, atomic.rkey, atomic.va, Payload::Bytes(&word), access)
+                    self.keyed().write(who, atomic.rkey, atomic.va, Payload::Bytes(word), access)
                 {
                     found.ignore("it is only planned");
                 }
@@ -480,7 +481,7 @@ impl Core<'_> {
         self.plan_completions(qp);
         let original = repr.atomic_ack.unwrap_or_default().to_le_bytes();
         let atomic = repr.operation == Operation::AtomicAcknowledge;
-        let data = if atomic { Payload::Bytes(&original) } else { payload };
+        let data = if atomic { Payload::Bytes(operand_of(&original, qp.operand(repr.psn))) } else { payload };
         if let Data::IntoBuffers { place, offset } = qp.locate_data(repr, data.len(), 0)
             && let Some(message) = qp.requester.messages.get(place)
             && let Ok(found) =

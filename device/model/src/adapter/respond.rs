@@ -25,7 +25,7 @@ use crate::ground::event::{Event, Unwanted};
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::link_layer::{Packet, Path};
-use crate::wire::{AtomicRepr, Repr, RethRepr};
+use crate::wire::{AtomicRepr, Repr, RethRepr, operand_of};
 
 impl Core<'_> {
     /// A request packet of the peer.
@@ -65,10 +65,7 @@ impl Core<'_> {
         match self.execute(now, qp, (path, repr), payload) {
             Ok(()) => {
                 self.request_executed(now, qp, (path, repr), payload.len());
-                let answers_itself = matches!(
-                    repr.operation,
-                    Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
-                );
+                let answers_itself = repr.operation == Operation::ReadRequest || repr.operation.is_atomic();
                 if repr.ack_req && !answers_itself {
                     self.answer(now, qp, repr.psn, aeth::ACK);
                 }
@@ -147,7 +144,7 @@ impl Core<'_> {
                 (Some(Err(refusal)), _) => self.refuse(now, qp, repr, refusal),
                 _ => {}
             },
-            Operation::CompareSwap | Operation::FetchAdd => {
+            operation if operation.is_atomic() => {
                 // One whose result is not kept any more is dropped in silence.
                 if let Some(original) = qp.responder.saved_atomic(repr.psn) {
                     self.queue_atomic(now, qp, repr.psn, qp.responder.msn, (original, now));
@@ -395,14 +392,15 @@ impl Core<'_> {
         atomic: &AtomicRepr,
     ) -> Result<(), Refusal> {
         let (who, key, va) = (target.who, atomic.rkey, atomic.va);
-        let mut word = [0; 8];
-        let read = self.keyed().read(who, key, va, &mut word, Access::RemoteAtomic);
+        let (mut word, size) = ([0; 8], atomic.size());
+        let read =
+            self.keyed().read(who, key, va, word.get_mut(..size).unwrap_or_default(), Access::RemoteAtomic);
         let found = read.map_err(Refusal::Access)?;
         let original = u64::from_le_bytes(word);
         let new = atomic_result(repr.operation, atomic, original).to_le_bytes();
         let written = self
             .keyed()
-            .write(who, key, va, Payload::Bytes(&new), Access::RemoteAtomic)
+            .write(who, key, va, Payload::Bytes(operand_of(&new, size)), Access::RemoteAtomic)
             .map_err(Refusal::Access)?;
         self.report_signature_errors(now, qp, qp.params.cqn_rcv, found);
         self.report_signature_errors(now, qp, qp.params.cqn_rcv, written);

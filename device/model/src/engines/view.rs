@@ -2,7 +2,7 @@
 
 use hca_firmware::port::Port;
 use hca_firmware::{Firmware, Icm, PortKind, Ports};
-use hca_spec::caps::Odp;
+use hca_spec::caps::{Atomic, Odp, atomic_operations};
 use hca_spec::layout::Field;
 use hca_spec::qpc::{AddressPath, ServiceType};
 
@@ -50,6 +50,15 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn port(&self, port: u8) -> Option<&'a Port> {
         self.ports.port(port)
+    }
+
+    /// Bit n: there are masked atomics of 2^n bytes; `sizes` tells of queue pairs or of dynamic connections.
+    pub(crate) fn masked_sizes(&self, sizes: Field<Atomic>) -> u32 {
+        let atomic = &self.firmware.personality().capabilities.atomic;
+        match atomic.get(Atomic::ATOMIC_OPERATIONS) & atomic_operations::MASKED == atomic_operations::MASKED {
+            true => atomic.get(sizes),
+            false => 0,
+        }
     }
 
     /// Whether a fault is one that a queue pair of that service waits for: its transport pages on demand for what is in

@@ -5,7 +5,8 @@ use hca_firmware::object::Kind;
 use hca_spec::layout::Layout;
 use hca_spec::qpc::{Qpc, RqType, ServiceType};
 use hca_spec::wqe::{
-    AtomicSeg, Ctrl, DS_UNIT, Data, Datagram, EthSeg, RemoteAddr, SendOpcode, UmrCtrl, WQEBB, XrcSeg,
+    AtomicMasks, AtomicSeg, AtomicSeg4, Ctrl, DS_UNIT, Data, Datagram, EthSeg, RemoteAddr, SendOpcode,
+    UmrCtrl, WQEBB, XrcSeg, extended_atomic,
 };
 
 use super::queues::{entry, with_record};
@@ -97,6 +98,7 @@ fn send_segments(
     bytes: &[u8],
 ) -> Vec<(&'static Layout, Vec<u8>)> {
     let mut segments = Segments { left: bytes, taken: Vec::new() };
+    let ctrl_opmod = Ctrl::from_prefix_or_zero(bytes).get(Ctrl::OPMOD);
     segments.take(&Ctrl::LAYOUT);
     match service {
         ServiceType::Ud | ServiceType::Qp1 | ServiceType::Qp0 => segments.take(&Datagram::LAYOUT),
@@ -108,13 +110,16 @@ fn send_segments(
         _ if of_frames => segments.take(&EthSeg::LAYOUT),
         _ => {}
     }
-    use SendOpcode::{AtomicCs, AtomicFa, AtomicMaskedCs, AtomicMaskedFa};
     use SendOpcode::{RdmaRead, RdmaWrite, RdmaWriteImm, Umr};
     match opcode {
         Some(RdmaRead | RdmaWrite | RdmaWriteImm) => segments.take(&RemoteAddr::LAYOUT),
-        Some(AtomicCs | AtomicFa | AtomicMaskedCs | AtomicMaskedFa) => {
+        Some(opcode) if opcode.is_atomic() => {
             segments.take(&RemoteAddr::LAYOUT);
-            segments.take(&AtomicSeg::LAYOUT);
+            let of_words = opcode.is_masked() && ctrl_opmod == extended_atomic(2);
+            segments.take(if of_words { &AtomicSeg4::LAYOUT } else { &AtomicSeg::LAYOUT });
+            if opcode == SendOpcode::AtomicMaskedCs && !of_words {
+                segments.take(&AtomicMasks::LAYOUT);
+            }
         }
         Some(Umr) => segments.take(&UmrCtrl::LAYOUT),
         _ => {}

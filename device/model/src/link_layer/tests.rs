@@ -240,6 +240,7 @@ prop_compose! {
             deth: c.deth.then_some(DethRepr { q_key: words[0], src_qp: Qpn(low24(words[1])) }),
             reth: c.reth.then_some(RethRepr { va: numbers[0], rkey: Mkey(words[2]), len: words[3] }),
             atomic: c.atomic.then_some(AtomicRepr {
+                masks: None,
                 va: numbers[0], rkey: Mkey(words[2]), swap_add: numbers[1], compare: numbers[2],
             }),
             aeth: c.aeth.then_some(AethRepr { syndrome: words[4] as u8, msn: low24(words[5]) }),

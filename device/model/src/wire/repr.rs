@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use hca_spec::ids::{Mkey, Psn, Qpn, Srqn};
 use hca_spec::wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, ICRC_SIZE, Ieth, ImmDt, Operation, Reth, Transport,
-    XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, ICRC_SIZE, Ieth, ImmDt, MasksEth, Operation, Reth,
+    Transport, XrcEth,
 };
 
 use super::{MAX_PAYLOAD, Malformed};
@@ -94,6 +94,31 @@ pub struct AtomicRepr {
     pub swap_add: u64,
     /// Value to compare with.
     pub compare: u64,
+    /// Of a masked atomic.
+    pub masks: Option<Masks>,
+}
+
+impl AtomicRepr {
+    /// Bytes of the operand, 8 at most.
+    pub fn size(&self) -> usize {
+        self.masks.map_or(8, |masks| 1 << masks.log_size.min(3))
+    }
+}
+
+/// The bytes of an operand of that size, of its value in host order.
+pub(crate) fn operand_of(value: &[u8; 8], size: usize) -> &[u8] {
+    value.get(..size).unwrap_or(value)
+}
+
+/// What a masked atomic has beside ([`MasksEth`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Masks {
+    /// Compare and swap: bits that are swapped.
+    pub swap: u64,
+    /// Compare and swap: bits that are compared.
+    pub compare: u64,
+    /// log2 of the operand's bytes.
+    pub log_size: u8,
 }
 
 /// ACK extended transport header (IBTA vol 1 9.3.5).
@@ -143,6 +168,8 @@ pub struct Carried {
     pub reth: bool,
     /// Atomic header.
     pub atomic: bool,
+    /// Header of a masked atomic.
+    pub masks: bool,
     /// ACK header.
     pub aeth: bool,
     /// Atomic ACK header.
@@ -175,7 +202,7 @@ impl Carried {
             operation,
             O::ReadResponseFirst | O::ReadResponseMiddle | O::ReadResponseLast | O::ReadResponseOnly
         );
-        let atomic = matches!(operation, O::CompareSwap | O::FetchAdd);
+        let atomic = operation.is_atomic();
         let acknowledge = matches!(operation, O::Acknowledge | O::AtomicAcknowledge);
         let bare = matches!(operation, O::ReadRequest | O::Connect | O::Disconnect);
         Some(Self {
@@ -184,6 +211,7 @@ impl Carried {
             deth: matches!(transport, Transport::Ud),
             reth: matches!(operation, O::WriteFirst | O::WriteOnly | O::WriteOnlyImm | O::ReadRequest),
             atomic,
+            masks: operation.is_masked(),
             aeth: acknowledge || (read_response && !matches!(operation, O::ReadResponseMiddle)),
             atomic_ack: matches!(operation, O::AtomicAcknowledge),
             imm: matches!(operation, O::SendLastImm | O::SendOnlyImm | O::WriteLastImm | O::WriteOnlyImm),
@@ -204,6 +232,7 @@ impl Carried {
             + self.deth as usize * Deth::SIZE
             + self.reth as usize * Reth::SIZE
             + self.atomic as usize * AtomicEth::SIZE
+            + self.masks as usize * MasksEth::SIZE
             + self.aeth as usize * Aeth::SIZE
             + self.atomic_ack as usize * AtomicAckEth::SIZE
             + self.imm as usize * ImmDt::SIZE
@@ -284,6 +313,9 @@ impl Repr {
         only(&mut into.ieth, carried.ieth);
         only(&mut into.xrceth, carried.xrceth);
         only(&mut into.dceth, carried.dceth);
+        if let Some(atomic) = &mut into.atomic {
+            only(&mut atomic.masks, carried.masks);
+        }
         if let Some(deth) = &mut into.deth {
             deth.src_qp.0 &= BITS_24;
         }
@@ -374,6 +406,12 @@ impl Repr {
             eth.set(AtomicEth::VA, a.va).set(AtomicEth::R_KEY, a.rkey.0);
             eth.set(AtomicEth::SWAP_ADD, a.swap_add).set(AtomicEth::COMPARE, a.compare);
             out.put(eth.bytes());
+            if carried.masks {
+                let m = a.masks.unwrap_or_default();
+                let mut eth = MasksEth::new();
+                eth.set(MasksEth::SWAP, m.swap).set(MasksEth::COMPARE, m.compare);
+                out.put(eth.set(MasksEth::LOG_SIZE, m.log_size.into()).bytes());
+            }
         }
         if carried.aeth {
             let a = self.aeth.unwrap_or_default();
@@ -423,6 +461,15 @@ impl Repr {
                 rkey: Mkey(a.get(AtomicEth::R_KEY)),
                 swap_add: a.get(AtomicEth::SWAP_ADD),
                 compare: a.get(AtomicEth::COMPARE),
+                masks: None,
+            });
+        }
+        if let Some(atomic) = self.atomic.as_mut().filter(|_| carried.masks) {
+            let m = MasksEth::from_prefix_or_zero(from.take(MasksEth::SIZE)?);
+            atomic.masks = Some(Masks {
+                swap: m.get(MasksEth::SWAP),
+                compare: m.get(MasksEth::COMPARE),
+                log_size: m.get(MasksEth::LOG_SIZE) as u8,
             });
         }
         if carried.aeth {

@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 
 use hca_firmware::limits::LOG_MAX_RA_RES_DC;
+use hca_spec::caps::Atomic;
 use hca_spec::dct::{DctState, Dctc};
 use hca_spec::ids::{Cqn, Pd, Qpn, Srqn};
 use hca_spec::qpc::{QpState, ServiceType, mtu_bytes};
@@ -81,6 +82,8 @@ fn params(view: &View<'_>, ctx: &Dctc, path: &Path, initiator: Qpn) -> Params {
         remote_read: ctx.get(Dctc::RRE) == 1,
         remote_write: ctx.get(Dctc::RWE) == 1,
         remote_atomic: ctx.get(Dctc::RAE) == 1,
+        masked_sizes: view.masked_sizes(Atomic::ATOMIC_SIZE_DC),
+        atomic_mode: ctx.get(Dctc::ATOMIC_MODE),
         min_rnr_nak: ctx.get(Dctc::MIN_RNR_NAK),
         cqn_rcv: Cqn(ctx.get(Dctc::CQN)),
         user_index: ctx.get(Dctc::USER_INDEX),

@@ -11,6 +11,9 @@ use super::wqe::Wqe;
 use crate::ground::timing::Mark;
 use crate::wire::{AtomicRepr, Repr, RethRepr};
 
+/// log2 of the bytes of an operand that is not masked.
+const LOG_OPERAND: u8 = 3;
+
 /// A WQE that was fetched and is not complete.
 #[derive(Debug)]
 pub(crate) struct Message {
@@ -66,6 +69,11 @@ impl Message {
         }
     }
 
+    /// Bytes of an atomic's operand: so many of the answer's count.
+    pub(crate) fn operand(&self) -> usize {
+        1 << self.wqe.masks.map_or(LOG_OPERAND, |masks| masks.log_size)
+    }
+
     pub(crate) fn contains(&self, psn: Psn) -> bool {
         let d = psn.since(self.first);
         d >= 0 && (d as u32) < self.packets
@@ -80,6 +88,8 @@ pub(crate) fn operation(opcode: SendOpcode, k: u32, n: u32) -> Operation {
         SendOpcode::RdmaRead => Operation::ReadRequest,
         SendOpcode::AtomicCs => Operation::CompareSwap,
         SendOpcode::AtomicFa => Operation::FetchAdd,
+        SendOpcode::AtomicMaskedCs => Operation::MaskedCompareSwap,
+        SendOpcode::AtomicMaskedFa => Operation::MaskedFetchAdd,
         SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm => {
             match (first, last, opcode == SendOpcode::RdmaWriteImm) {
                 (true, true, false) => Operation::WriteOnly,
@@ -115,9 +125,9 @@ pub(crate) fn fill_headers(repr: &mut Repr, wqe: &Wqe, offset: u64) {
             let rest = wqe.length.saturating_sub(offset) as u32;
             repr.reth = Some(RethRepr { va: va.wrapping_add(offset), rkey, len: rest });
         }
-        Operation::CompareSwap | Operation::FetchAdd => {
+        _ if repr.operation.is_atomic() => {
             let (swap_add, compare) = wqe.atomic.unwrap_or_default();
-            repr.atomic = Some(AtomicRepr { va, rkey, swap_add, compare });
+            repr.atomic = Some(AtomicRepr { va, rkey, swap_add, compare, masks: wqe.masks });
         }
         _ => {}
     }

@@ -31,6 +31,7 @@ pub(crate) mod wqe;
 use std::collections::VecDeque;
 
 use hca_firmware::icm::Qp;
+use hca_spec::caps::Atomic;
 use hca_spec::cqe::{Cqe, CqeOpcode};
 use hca_spec::ids::{Cqn, Pd, Qpn};
 use hca_spec::qpc::{AddressPath, OFFLOAD_RENDEZVOUS, QpState, Qpc, ServiceType, mtu_bytes, send_dbr_mode};
@@ -73,6 +74,10 @@ pub(crate) struct Params {
     pub(crate) remote_read: bool,
     pub(crate) remote_write: bool,
     pub(crate) remote_atomic: bool,
+    /// Bit n: the adapter has masked atomics of 2^n bytes.
+    pub(crate) masked_sizes: u32,
+    /// See [`Qpc::ATOMIC_MODE`].
+    pub(crate) atomic_mode: u32,
     pub(crate) min_rnr_nak: u32,
     pub(crate) cqn_snd: Cqn,
     pub(crate) cqn_rcv: Cqn,
@@ -99,6 +104,13 @@ pub(crate) struct Params {
 }
 
 impl Params {
+    /// Whether a peer may ask for a masked atomic of `2^log_size` bytes: the mode is log2 of the largest.
+    pub(crate) fn takes_masked(&self, log_size: u8) -> bool {
+        let log_size = u32::from(log_size);
+        self.masked_sizes.checked_shr(log_size).is_some_and(|sizes| sizes & 1 == 1)
+            && self.atomic_mode >= log_size
+    }
+
     pub(crate) fn new(view: &View<'_>, ctx: &Qpc) -> Self {
         let path = ctx.primary_path();
         let route = view.route_of(path);
@@ -121,6 +133,8 @@ impl Params {
             remote_read: ctx.get(Qpc::RRE) == 1,
             remote_write: ctx.get(Qpc::RWE) == 1,
             remote_atomic: ctx.get(Qpc::RAE) == 1,
+            masked_sizes: view.masked_sizes(Atomic::ATOMIC_SIZE_QP),
+            atomic_mode: ctx.get(Qpc::ATOMIC_MODE),
             min_rnr_nak: ctx.get(Qpc::MIN_RNR_NAK),
             cqn_snd: Cqn(ctx.get(Qpc::CQN_SND)),
             cqn_rcv: Cqn(ctx.get(Qpc::CQN_RCV)),

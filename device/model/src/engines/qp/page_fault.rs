@@ -160,7 +160,7 @@ impl QueuePair {
         let uses = match opcode {
             SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm => odp::WRITE,
             SendOpcode::RdmaRead => odp::READ,
-            SendOpcode::AtomicCs | SendOpcode::AtomicFa => odp::ATOMIC,
+            opcode if opcode.is_atomic() => odp::ATOMIC,
             _ => odp::SEND,
         };
         if !self.waits_for(view, fault, uses) {
@@ -232,7 +232,8 @@ impl QueuePair {
             return FaultCheck::NotReady(psn);
         }
         match repr.operation {
-            Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd => FaultCheck::Passes,
+            Operation::ReadRequest => FaultCheck::Passes,
+            operation if operation.is_atomic() => FaultCheck::Passes,
             // The responder may have gone on beyond the read that it can't answer.
             _ => FaultCheck::Acknowledged(psn.prev()),
         }
@@ -300,7 +301,10 @@ impl QueuePair {
     ) -> PageWait {
         let psn = repr.psn;
         let asked = match (&self.responder.current, &repr.reth, &repr.atomic) {
-            (_, _, Some(a)) => RdmaAccess { psn, rkey: a.rkey, va: a.va, length: 8, committed: 0, packet: 8 },
+            (_, _, Some(a)) => {
+                let (rkey, va, packet) = (a.rkey, a.va, a.size());
+                RdmaAccess { psn, rkey, va, length: packet as u64, committed: 0, packet }
+            }
             (_, Some(r), _) => {
                 RdmaAccess { psn, rkey: r.rkey, va: r.va, length: r.len.into(), committed: 0, packet }
             }

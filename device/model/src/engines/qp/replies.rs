@@ -9,6 +9,7 @@ use hca_spec::qpc::rnr_timer_ns;
 use hca_spec::wire::{Operation, aeth};
 use hca_spec::wqe::SendOpcode;
 
+use super::message::Message;
 use super::pieces::spans;
 use super::requester::Requester;
 use super::{Params, QueuePair, credits};
@@ -244,7 +245,7 @@ impl QueuePair {
         }
         let offset = repr.psn.since(message.first).max(0) as u64 * self.params.mtu as u64;
         if repr.operation == Operation::AtomicAcknowledge {
-            expected.bytes = OPERAND;
+            expected.bytes = message.operand();
         }
         expected.to = spans(view.icm(), &message.wqe.pieces, offset, expected.bytes).next();
         let first = repr.psn == message.first;
@@ -285,7 +286,7 @@ impl QueuePair {
             true => {
                 (message.wqe.length - offset.min(message.wqe.length)).min(self.params.mtu as u64) as usize
             }
-            false => OPERAND,
+            false => message.operand(),
         };
         // A read's response ends where its request said, no matter from where on it was asked for again.
         let ends = matches!(repr.operation, Operation::ReadResponseLast | Operation::ReadResponseOnly);
@@ -298,6 +299,11 @@ impl QueuePair {
             true => Data::IntoCompletion(place),
             false => Data::IntoBuffers { place, offset },
         }
+    }
+
+    /// Bytes of the operand of the atomic with that PSN; of 8 if it is none.
+    pub(crate) fn operand(&self, psn: Psn) -> usize {
+        self.requester.messages.iter().find(|m| m.contains(psn)).map_or(OPERAND, Message::operand)
     }
 
     /// Whether packets may be sent again from `psn` on.

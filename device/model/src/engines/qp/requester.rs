@@ -302,8 +302,7 @@ impl QueuePair {
     /// What becomes of the WQE that was fetched from the head of the send queue. Inlined where it is begun.
     #[inline(always)]
     pub(crate) fn classify_wqe(&self, wqe: &Wqe) -> WqeAction {
-        let is_read =
-            matches!(wqe.opcode, SendOpcode::RdmaRead | SendOpcode::AtomicCs | SendOpcode::AtomicFa);
+        let is_read = wqe.wants_response();
         if wqe.fence || is_read {
             let reads = self.requester.responses_outstanding();
             if wqe.fence && reads > 0 {
@@ -327,13 +326,19 @@ impl QueuePair {
             let why = format!("{:?} is not an operation of a {:?} queue pair", wqe.opcode, self.service);
             return WqeAction::Refused(Syndrome::LocalQpOperation, why);
         }
+        if let Some(masks) = wqe.masks
+            && self.params.masked_sizes >> masks.log_size & 1 == 0
+        {
+            let why = format!("the adapter has no masked atomics of {} bytes", 1 << masks.log_size);
+            return WqeAction::Refused(Syndrome::LocalQpOperation, why);
+        }
         if !local && wqe.length > 1 << self.params.log_msg_max {
             let why = format!("message of {} bytes is too long", wqe.length);
             return WqeAction::Refused(Syndrome::LocalLength, why);
         }
         match wqe.opcode {
             _ if local => WqeAction::Local,
-            SendOpcode::AtomicCs | SendOpcode::AtomicFa => WqeAction::Packets(1),
+            opcode if opcode.is_atomic() => WqeAction::Packets(1),
             _ => WqeAction::Packets(wqe.length.div_ceil(self.params.mtu as u64).max(1) as u32),
         }
     }

@@ -326,13 +326,23 @@ impl QueuePair {
                 self.check_read(view, target, &reth)?;
                 Action::Read(reth)
             }
-            Op::CompareSwap | Op::FetchAdd => {
+            operation if operation.is_atomic() => {
                 let atomic = repr.atomic.ok_or(invalid("AtomicETH", 0, "one"))?;
                 if !self.params.remote_atomic {
                     return Err(invalid("rae", 0, "1: remote atomics are enabled"));
                 }
-                if !atomic.va.is_multiple_of(8) {
-                    return Err(invalid("virtual address of an atomic", atomic.va, "a multiple of 8"));
+                if let Some(masks) = atomic.masks
+                    && !self.params.takes_masked(masks.log_size)
+                {
+                    let size = 1 << masks.log_size.min(63);
+                    return Err(invalid(
+                        "bytes of a masked atomic",
+                        size,
+                        "a size that the capabilities tell, atomic_mode no smaller",
+                    ));
+                }
+                if !atomic.va.is_multiple_of(atomic.size() as u64) {
+                    return Err(invalid("virtual address of an atomic", atomic.va, "a multiple of its size"));
                 }
                 Action::Atomic(atomic)
             }
@@ -529,7 +539,7 @@ impl QueuePair {
                 Some(QCounter::RxWriteRequests)
             }
             Operation::ReadRequest => Some(QCounter::RxReadRequests),
-            Operation::CompareSwap | Operation::FetchAdd => Some(QCounter::RxAtomicRequests),
+            operation if operation.is_atomic() => Some(QCounter::RxAtomicRequests),
             _ => None,
         }
     }
@@ -537,11 +547,23 @@ impl QueuePair {
 
 /// The new value of an atomic's operand. Atomic capability "endianness mode 1": memory operands are in host byte order.
 pub(crate) fn atomic_result(operation: Operation, atomic: &AtomicRepr, original: u64) -> u64 {
+    let masks = atomic.masks.unwrap_or_default();
     match operation {
         Operation::FetchAdd => original.wrapping_add(atomic.swap_add),
+        Operation::MaskedFetchAdd => add_in_fields(original, atomic.swap_add, atomic.compare),
+        Operation::MaskedCompareSwap if (original ^ atomic.compare) & masks.compare == 0 => {
+            original & !masks.swap | atomic.swap_add & masks.swap
+        }
+        Operation::MaskedCompareSwap => original,
         _ if original == atomic.compare => atomic.swap_add,
         _ => original,
     }
+}
+
+/// The sum of two numbers of several fields each: no bit is carried out of one whose last bit is set in `last`.
+fn add_in_fields(a: u64, b: u64, last: u64) -> u64 {
+    // The bits below each field's last one cannot carry beyond it.
+    ((a & !last).wrapping_add(b & !last)) ^ ((a ^ b) & last)
 }
 
 impl Rebase for Responder {

@@ -7,13 +7,15 @@ use hca_spec::ids::Mkey;
 use hca_spec::mkc::Mkc;
 use hca_spec::qpc::ServiceType;
 use hca_spec::wqe::{
-    AtomicSeg, CE_ALWAYS, Ctrl, DS_UNIT, Data, Datagram, RemoteAddr, SendOpcode, UmrCtrl, XrcSeg,
+    AtomicMasks, AtomicSeg, AtomicSeg4, CE_ALWAYS, Ctrl, DS_UNIT, Data, Datagram, RemoteAddr, SendOpcode,
+    UmrCtrl, XrcSeg, extended_atomic,
 };
 use hca_spec::xrq::TagSeg;
 use zerocopy::FromBytes;
 
 use super::pieces::{Piece, total};
 use super::tags::Offload;
+use crate::wire::Masks;
 
 /// [`Ctrl::FM`]: wait for earlier changes of memory keys, not for reads.
 const FENCE_SMALL: u32 = 1;
@@ -38,6 +40,7 @@ pub(crate) struct Wqe {
     pub(crate) imm: u32,
     pub(crate) remote: Option<(u64, Mkey)>,
     pub(crate) atomic: Option<(u64, u64)>,
+    pub(crate) masks: Option<Masks>,
     pub(crate) datagram: Option<Datagram>,
     pub(crate) xrc_srqn: Option<u32>,
     /// Of a DC initiator: where to.
@@ -83,6 +86,32 @@ impl<'a> Cursor<'a> {
         Ok(vector)
     }
 
+    /// The segments of a masked atomic, whose operand has the size that `opmod` tells.
+    fn masked(&mut self, opcode: SendOpcode, opmod: u32) -> Result<((u64, u64), Masks), BadWqe> {
+        const WORD: u8 = 2;
+        const DOUBLE: u8 = 3;
+        if opmod == extended_atomic(WORD) {
+            let seg: AtomicSeg4 = self.take()?;
+            let operands = (seg.get(AtomicSeg4::SWAP_ADD).into(), seg.get(AtomicSeg4::COMPARE).into());
+            let mut masks = Masks { log_size: WORD, ..Masks::default() };
+            if opcode == SendOpcode::AtomicMaskedCs {
+                masks.swap = seg.get(AtomicSeg4::SWAP_MASK).into();
+                masks.compare = seg.get(AtomicSeg4::COMPARE_MASK).into();
+            }
+            return Ok((operands, masks));
+        }
+        if opmod != extended_atomic(DOUBLE) {
+            return Err(BadWqe("opmod names no operand of a masked atomic: 8 for 4 bytes, 9 for 8"));
+        }
+        let seg: AtomicSeg = self.take()?;
+        let mut masks = Masks { log_size: DOUBLE, ..Masks::default() };
+        if opcode == SendOpcode::AtomicMaskedCs {
+            let more: AtomicMasks = self.take()?;
+            (masks.swap, masks.compare) = (more.get(AtomicMasks::SWAP), more.get(AtomicMasks::COMPARE));
+        }
+        Ok(((seg.get(AtomicSeg::SWAP_ADD), seg.get(AtomicSeg::COMPARE)), masks))
+    }
+
     fn bytes(&mut self, n: usize) -> Result<&'a [u8], BadWqe> {
         let (now, rest) = self.0.split_at_checked(n).ok_or(BadWqe("inline data is longer than the WQE"))?;
         self.0 = rest;
@@ -102,6 +131,7 @@ impl Wqe {
             imm: 0,
             remote: None,
             atomic: None,
+            masks: None,
             datagram: None,
             xrc_srqn: None,
             target: None,
@@ -117,7 +147,7 @@ impl Wqe {
 
     /// Whether it is a read or an atomic: what the peer answers goes into its pieces.
     pub(crate) fn wants_response(&self) -> bool {
-        matches!(self.opcode, SendOpcode::RdmaRead | SendOpcode::AtomicCs | SendOpcode::AtomicFa)
+        self.opcode == SendOpcode::RdmaRead || self.opcode.is_atomic()
     }
 
     /// Stands for a WQE that could not be read, so that it can be completed with an error.
@@ -138,6 +168,7 @@ impl Wqe {
             imm,
             remote,
             atomic,
+            masks,
             datagram,
             xrc_srqn,
             target,
@@ -151,7 +182,7 @@ impl Wqe {
         } = self;
         (*index, *opcode, *imm, *length) = (0, SendOpcode::Nop, 0, 0);
         (*signaled, *solicited, *fence) = (false, false, false);
-        (*remote, *atomic, *xrc_srqn) = (None, None, None);
+        (*remote, *atomic, *masks, *xrc_srqn) = (None, None, None, None);
         (*datagram, *target, *umr, *psv) = (None, None, None, None);
         (*stream, *tags, *offload) = (None, None, None);
         pieces.clear();
@@ -184,9 +215,6 @@ impl Wqe {
                 return Ok(());
             }
             SendOpcode::TagMatching => wqe.tags = Some(cursor.take()?),
-            SendOpcode::AtomicMaskedCs | SendOpcode::AtomicMaskedFa => {
-                return Err(BadWqe("the adapter has no masked atomics"));
-            }
             SendOpcode::Umr => {
                 wqe.umr =
                     Some(Box::new(Umr { ctrl: cursor.take()?, mkc: cursor.take()?, inline: Vec::new() }));
@@ -196,18 +224,15 @@ impl Wqe {
             _ if xrc_initiator => wqe.xrc_srqn = Some(cursor.take::<XrcSeg>()?.get(XrcSeg::SRQN)),
             _ => {}
         }
-        if matches!(
-            opcode,
-            SendOpcode::RdmaWrite
-                | SendOpcode::RdmaWriteImm
-                | SendOpcode::RdmaRead
-                | SendOpcode::AtomicCs
-                | SendOpcode::AtomicFa
-        ) {
+        let reads = wqe.wants_response();
+        if reads || matches!(opcode, SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm) {
             let raddr: RemoteAddr = cursor.take()?;
             wqe.remote = Some((raddr.get(RemoteAddr::VA), Mkey(raddr.get(RemoteAddr::RKEY))));
         }
-        if matches!(opcode, SendOpcode::AtomicCs | SendOpcode::AtomicFa) {
+        if opcode.is_masked() {
+            let (operands, masks) = cursor.masked(opcode, ctrl.get(Ctrl::OPMOD))?;
+            (wqe.atomic, wqe.masks) = (Some(operands), Some(masks));
+        } else if opcode.is_atomic() {
             let atomic: AtomicSeg = cursor.take()?;
             wqe.atomic = Some((atomic.get(AtomicSeg::SWAP_ADD), atomic.get(AtomicSeg::COMPARE)));
         }
@@ -238,12 +263,11 @@ impl Wqe {
             }
         }
         wqe.length = total(&wqe.pieces);
-        let reads = matches!(opcode, SendOpcode::RdmaRead | SendOpcode::AtomicCs | SendOpcode::AtomicFa);
         if reads && wqe.pieces.iter().any(|p| matches!(p, Piece::Inline(_))) {
             return Err(BadWqe("what is read can't go into the WQE"));
         }
-        if wqe.atomic.is_some() && wqe.length != 8 {
-            return Err(BadWqe("an atomic operation's local buffer must be 8 bytes"));
+        if wqe.atomic.is_some() && wqe.length != 1 << wqe.masks.map_or(3, |m| m.log_size) {
+            return Err(BadWqe("an atomic operation's local buffer must have its operand's size"));
         }
         Ok(())
     }
@@ -300,6 +324,33 @@ mod tests {
         let w = parse(&b).unwrap();
         assert_eq!((w.index, w.signaled, w.length, w.remote), (7, true, 5, Some((0x1000, Mkey(0x42)))));
         assert_eq!(w.pieces, [Piece::Inline(b"hello".to_vec())]);
+    }
+
+    #[test]
+    fn masked_atomics_tell_their_size() {
+        let whole = |opcode, opmod: u32, segments: &[u8], len: u32| {
+            let mut c = ctrl(opcode, 0);
+            let mut data = Data::new();
+            data.set(Data::BYTE_COUNT, len).set(Data::LKEY, 5).set(Data::ADDRESS, 64);
+            let remote = [0; RemoteAddr::SIZE];
+            let b = [c.set(Ctrl::OPMOD, opmod).bytes(), &remote[..], segments, data.bytes()].concat();
+            parse(&b)
+        };
+        let (cs, fa) = (SendOpcode::AtomicMaskedCs, SendOpcode::AtomicMaskedFa);
+        let words: Vec<u8> = (1..=4u32).flat_map(u32::to_be_bytes).collect();
+        let doubles: Vec<u8> = (1..=4u64).flat_map(u64::to_be_bytes).collect();
+        let w = whole(cs, 8, &words, 4).unwrap();
+        assert_eq!((w.atomic, w.masks), (Some((1, 2)), Some(Masks { swap: 3, compare: 4, log_size: 2 })));
+        let w = whole(cs, 9, &doubles, 8).unwrap();
+        assert_eq!((w.atomic, w.masks), (Some((1, 2)), Some(Masks { swap: 3, compare: 4, log_size: 3 })));
+        let w = whole(fa, 8, &words, 4).unwrap();
+        assert_eq!((w.atomic, w.masks), (Some((1, 2)), Some(Masks { log_size: 2, ..Masks::default() })));
+        let w = whole(fa, 9, &doubles[..16], 8).unwrap();
+        assert_eq!((w.atomic, w.masks), (Some((1, 2)), Some(Masks { log_size: 3, ..Masks::default() })));
+        for (opmod, len) in [(8, 8), (8, 2), (9, 4), (9, 16), (0, 8), (1, 8), (7, 2), (10, 16), (0xff, 8)] {
+            assert!(whole(cs, opmod, &doubles, len).is_err(), "{opmod:#x} {len}");
+            assert!(whole(fa, opmod, &doubles[..16], len).is_err(), "{opmod:#x} {len}");
+        }
     }
 
     #[test]
