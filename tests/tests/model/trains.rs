@@ -413,6 +413,49 @@ fn full_flow_is_cut_anywhere() {
     }
 }
 
+/// Full flow goes on over the ends of messages: of any lengths, with what is no write between them, and whatever cuts it.
+#[test]
+fn full_flow_over_ends_of_messages() {
+    for seed in 0..16u64 {
+        let rts = RtsAttr { send_psn: Psn::new(0xff_ffc0 + seed as u32), ..RtsAttr::default() };
+        let options = Options { mtu: 3 + (seed % 3) as u8, rts, ..options() };
+        same(&format!("messages of seed {seed}"), &options, 1, |pair| {
+            let mut numbers = pattern(seed + 50, 160).into_iter().map(u64::from);
+            let mut number = || numbers.next().unwrap_or_default();
+            for i in 0..24 {
+                let len = match seed % 4 {
+                    0 => 65_536,
+                    1 => 16_384 + number() as usize * 300,
+                    _ => 1 + number() as usize * 500,
+                };
+                let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
+                let op = match number() % 12 {
+                    0 => SendOp::Read { address, rkey },
+                    1 => SendOp::Send { imm: Some(7) },
+                    2 => SendOp::Write { address, rkey, imm: Some(9) },
+                    _ => SendOp::Write { address: address + number() * 64, rkey, imm: None },
+                };
+                if matches!(op, SendOp::Send { .. } | SendOp::Write { imm: Some(_), .. }) {
+                    pair.recv(1, i, 500_000, 140_000);
+                }
+                let sge = [pair.ends[0].sge(number() as usize, len)];
+                pair.send(0, &SendRequest::new(i, op, &sge));
+            }
+            for _ in 0..12 {
+                let simulation = simulation(pair);
+                simulation.run(Ps(number() * 17_011));
+                match number() % 8 {
+                    0 => _ = pair.hcas[1].query_qp(&pair.ends[1].qp).expect("QUERY_QP"),
+                    1 => _ = pair.hcas[0].query_qp(&pair.ends[0].qp).expect("QUERY_QP"),
+                    2 if seed % 2 == 0 => write(pair, 1, 100 + number(), (600_000, 30_000)),
+                    _ => {}
+                }
+            }
+            (0..24).for_each(|i| _ = pair.sent_ok(0, i));
+        });
+    }
+}
+
 /// PSNs that begin anew on the way; many messages, of which one begins where the other ends; adapters and links that are slower or faster.
 #[test]
 fn full_flow_of_many_kinds() {

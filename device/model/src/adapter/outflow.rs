@@ -2,6 +2,8 @@
 //! told of them are those of packets. The sender's queue pair and port are an [`Outflow`]; the receiver takes each packet like the
 //! one before it, once it was asked whether it does ([`Executor::takes_plainly`]).
 
+use std::collections::VecDeque;
+
 use hca_spec::ids::{Psn, Qpn};
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::wire::Operation;
@@ -32,6 +34,8 @@ use crate::wire::Repr;
 pub(crate) struct Outflow {
     lane: u8,
     len: usize,
+    /// What its packets travel by.
+    path: Path,
     lifted: Lifted,
     /// The queue pair waits for room at the port, for a turn that is not due before.
     waits: Option<Ps>,
@@ -65,8 +69,8 @@ pub(crate) enum Flown {
     Port(Ps),
     /// A packet is at its port then.
     Depart(Ps),
-    /// The first byte of a packet leaves then.
-    Sent(Ps),
+    /// The first byte of a packet of so many bytes leaves then.
+    Sent(Ps, usize),
 }
 
 /// Why an event of an [`Outflow`] is not through: what is taken out has to be put back, and the rest of the event done as ever.
@@ -91,6 +95,17 @@ impl Outflow {
     #[inline]
     pub(crate) fn waiting(&self) -> usize {
         self.lifted.len()
+    }
+
+    /// Those packets.
+    #[inline]
+    pub(crate) fn lifted(&self) -> &Lifted {
+        &self.lifted
+    }
+
+    /// Whether neither a packet nor the queue pair waits at the port.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.lifted.len() == 0 && self.waits.is_none()
     }
 
     /// One comes to the port then, if any does, and the first of those that wait leaves later.
@@ -140,17 +155,18 @@ impl Executor<'_> {
         Some(self.qps.get(qpn.0)?.requester.cursor)
     }
 
-    /// Begins a flow of the run of a queue pair. Its packets from PSN `first` on, so many, wait at the port; `take` takes them.
+    /// Begins a flow of the run of a queue pair. So many packets wait at the port, each of which `belongs` to it; `take` takes them.
     pub(crate) fn begin_outflow(
         &mut self,
         (qpn, port): (Qpn, u8),
-        (first, count): (Psn, usize),
+        count: usize,
+        belongs: impl FnMut(&Run, &Packet) -> bool,
         take: impl FnMut(Packet),
     ) -> Option<Outflow> {
         let Self { core, qps, .. } = self;
         let captures = core.chip.captures();
         let run = qps.get(qpn.0)?.run.as_deref()?;
-        let (_, _, len) = run.shape();
+        let ((_, _, len), path) = (run.shape(), *run.path());
         let (own, out) = (core.chip.managed.port(port)?, core.chip.ports.get_mut(port)?);
         let mut sample =
             run.packet(qps.get(qpn.0)?.requester.cursor, core.function.key_changes, &mut Vec::new())?.packet;
@@ -161,37 +177,17 @@ impl Executor<'_> {
         if keeps || !fate.may_leave || !out.cabled || fate.lane != lane || captures {
             return None;
         }
-        let mut psn = first;
-        let alike = |packet: &Packet| {
-            let made = run.has_made(packet, psn);
-            psn = psn.next();
-            made
-        };
-        let lifted = out.outlet.lift(lane, (count, len), alike, take)?;
-        Some(Outflow { lane, len, lifted, waits: out.take_waiting(lane), built: 0 })
+        let mut belongs = belongs;
+        let lifted = out.outlet.lift(lane, (count, len), |packet| belongs(run, packet), take)?;
+        Some(Outflow { lane, len, path, lifted, waits: out.take_waiting(lane), built: 0 })
     }
 
-    /// Ends it. The packets that wait at the port have PSNs from `first` on.
-    pub(crate) fn end_outflow(
-        &mut self,
-        flow: Outflow,
-        (qpn, port): (Qpn, u8),
-        first: Psn,
-        spare: &mut Vec<Packet>,
-    ) {
-        let Self { core, qps, .. } = self;
+    /// Ends it. The packets that wait at the port are these.
+    pub(crate) fn end_outflow(&mut self, flow: Outflow, (qpn, port): (Qpn, u8), waiting: Vec<Packet>) {
+        let Self { core, .. } = self;
         let Outflow { lane, lifted, waits, .. } = flow;
-        let Some(run) = qps.get(qpn.0).and_then(|qp| qp.run.as_deref()) else { return };
-        let keys = core.function.key_changes;
-        if let (Some(own), Some(out)) = (core.chip.managed.port(port), core.chip.ports.get_mut(port)) {
-            let mut packets: Vec<Packet> = Vec::new();
-            for i in 0..lifted.len() {
-                if let Some(mut planned) = run.packet(first.add(i as u32), keys, spare) {
-                    out.outlet.choose_lane(own, &mut planned.packet);
-                    packets.push(planned.packet);
-                }
-            }
-            let mut packets = packets.into_iter();
+        if let Some(out) = core.chip.ports.get_mut(port) {
+            let mut packets = waiting.into_iter();
             out.outlet.lower(lifted, |_| packets.next());
         }
         if let Some(at) = waits {
@@ -199,19 +195,70 @@ impl Executor<'_> {
         }
     }
 
-    /// A packet of a run as it is on the way to the port's far end.
+    /// A packet of a run of a queue pair, or of one that it had `before`, as it is on the way to the port's far end.
     pub(crate) fn packet_of_run(
         &mut self,
-        qpn: Qpn,
-        port: u8,
+        (qpn, port): (Qpn, u8),
         psn: Psn,
+        before: &VecDeque<Box<Run>>,
         spare: &mut Vec<Packet>,
     ) -> Option<Packet> {
         let Self { core, qps, .. } = self;
-        let run = qps.get(qpn.0)?.run.as_deref()?;
-        let mut packet = run.packet(psn, core.function.key_changes, spare)?.packet;
+        let own = qps.get(qpn.0)?.run.as_deref();
+        let run = before.iter().map(|run| &**run).chain(own).find(|run| run.has(psn))?;
+        let mut packet = run.packet(psn, run.keys(), spare)?.packet;
         core.chip.ports.get(port)?.outlet.choose_lane(core.chip.managed.port(port)?, &mut packet);
         Some(packet)
+    }
+
+    /// Whether a queue pair has more to send than the message that it is at.
+    pub(crate) fn has_more(&self, qpn: Qpn) -> bool {
+        self.qps.get(qpn.0).is_some_and(|qp| qp.sq.waiting() > 0)
+    }
+
+    /// A turn of the queue pair of a flow whose next packet is none of its run: it is taken as any is. Whose packets are under way
+    /// still, the run goes to those it had `before`.
+    pub(crate) fn turn_apart(
+        &mut self,
+        now: Ps,
+        (qpn, flow): (Qpn, &mut Outflow),
+        before: &mut VecDeque<Box<Run>>,
+    ) {
+        let keys = self.core.function.key_changes;
+        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
+        let cursor = qp.requester.cursor;
+        before.extend(qp.run.take_if(|run| !run.covers(cursor, keys)));
+        flow.waits = None;
+        self.take_turn(now, &HcaEvent::SendTurn(qpn));
+    }
+
+    /// Whether a flow goes on behind an event that was none of its own: its queue pair sends, with no other run than one that is like
+    /// that of `sample`, and nobody else does.
+    pub(crate) fn flows_on(
+        &mut self,
+        (qpn, port): (Qpn, u8),
+        flow: &mut Outflow,
+        keys: u64,
+        sample: &Packet,
+    ) -> bool {
+        let Self { core, qps, .. } = self;
+        let (Some(qp), Some(out)) = (qps.get(qpn.0), core.chip.ports.get_mut(port)) else { return false };
+        let goes_on = qp.state == QpState::Rts
+            && core.function.key_changes == keys
+            && core.function.outstanding.is_none()
+            && qp.congestion.is_none()
+            && qp.group == 0
+            && qp.lane == flow.lane
+            && qp.run.as_deref().is_none_or(|run| run.is_like(&flow.path, sample))
+            && !core.chip.out.has_others()
+            && !core.function.runs.has_begun()
+            && !out.outlet.is_waiting()
+            && out.is_left_to(qpn, flow.lane)
+            && (out.waited_for == 0 || flow.waits.is_none());
+        if goes_on && out.waited_for != 0 {
+            flow.waits = out.take_waiting(flow.lane);
+        }
+        goes_on
     }
 
     /// The rest of an event that had begun as one of a flow.
@@ -226,6 +273,14 @@ impl Executor<'_> {
 
     /// Whether packets with these headers that come to a port do what the one before them did: they are written where that was.
     pub(crate) fn takes_plainly(&self, port: u8, (packet, first): (&Packet, Psn)) -> bool {
+        self.qps.get(packet.repr().dest_qp.0).is_some_and(|qp| {
+            matches!(qp.responder.current, Some(Current::Write { srqn: None, .. }))
+                && qp.landing(self.core.function.key_changes).is_some()
+        }) && self.takes_messages(port, (packet, first))
+    }
+
+    /// Whether packets with these headers that come to a port do so within each message, if that is a write.
+    pub(crate) fn takes_messages(&self, port: u8, (packet, first): (&Packet, Psn)) -> bool {
         let Self { core, qps, side, .. } = self;
         let repr = packet.repr();
         let Some(qp) = qps.get(repr.dest_qp.0) else { return false };
@@ -244,8 +299,6 @@ impl Executor<'_> {
             && qp.keeps_its_way(repr.migrated)
             && qp.admits(&view, repr).is_ok()
             && qp.check_way(&view, port, packet.path()).is_ok()
-            && matches!(qp.responder.current, Some(Current::Write { srqn: None, .. }))
-            && qp.landing(core.function.key_changes).is_some()
     }
 
     /// How long a packet of a flow with so much payload keeps a unit busy that receives it.
@@ -438,19 +491,25 @@ impl Sending<'_> {
         self.is_behind(now, flow) && (flow.waits.is_none() || !self.has_room(flow))
     }
 
-    /// A packet joins those that wait at the port.
+    /// A packet of `len` bytes joins those that wait at the port.
     #[inline]
-    pub(crate) fn join(&mut self, now: Ps, flow: &mut Outflow) {
-        self.own.counters.xmit(flow.len);
-        count_unicast(self.own, (flow.len, flow.lane), Way::Out);
-        self.out.outlet.push_lifted(&mut flow.lifted, now);
+    pub(crate) fn join(&mut self, now: Ps, flow: &mut Outflow, len: usize) {
+        self.own.counters.xmit(len);
+        count_unicast(self.own, (len, flow.lane), Way::Out);
+        self.out.outlet.push_lifted(&mut flow.lifted, now, len);
     }
 
-    /// A packet comes to the port.
+    /// A packet of `len` bytes comes to the port.
     #[inline]
-    pub(crate) fn depart(&mut self, now: Ps, flow: &mut Outflow, flown: &mut impl FnMut(Flown)) -> Rest {
+    pub(crate) fn depart(
+        &mut self,
+        now: Ps,
+        flow: &mut Outflow,
+        len: usize,
+        flown: &mut impl FnMut(Flown),
+    ) -> Rest {
         let behind = self.is_behind(now, flow);
-        self.join(now, flow);
+        self.join(now, flow, len);
         match behind || self.pump(now, flow, flown) {
             true => self.turns(now, flow, flown),
             false => Rest::Pump,
@@ -482,7 +541,9 @@ impl Sending<'_> {
     fn make(&mut self, now: Ps, flow: &mut Outflow, flown: &mut impl FnMut(Flown)) -> bool {
         let Self { units, qp, keys, .. } = self;
         let psn = qp.requester.cursor;
-        let Some((index, data)) = qp.run.as_deref().and_then(|run| run.outline(psn, *keys)) else {
+        // Who waits for no answer yet begins to.
+        let run = qp.run.as_deref().filter(|_| qp.requester.deadline.is_some());
+        let Some((index, data)) = run.and_then(|run| run.outline(psn, *keys)) else {
             return false;
         };
         qp.sq.turn = true;
@@ -524,6 +585,7 @@ impl Sending<'_> {
     pub(crate) fn is_regular(&self, flow: &Outflow, now: Ps, looks: Ps) -> bool {
         self.watch.is_none()
             && self.out.timer == Some(looks)
+            && flow.lifted.are_alike()
             && self.out.outlet.lifted_until(&flow.lifted, now) == Some(looks)
             && flow.waits.is_some()
             && !self.has_room(flow)
@@ -637,7 +699,7 @@ impl Sending<'_> {
         let until = loop {
             match self.out.outlet.next_lifted(&mut flow.lifted, now) {
                 Leaving::None => return true,
-                Leaving::Sent(start) => flown(Flown::Sent(start)),
+                Leaving::Sent(start, len) => flown(Flown::Sent(start, len)),
                 Leaving::Then(at) => break at,
                 Leaving::Held => return false,
             }

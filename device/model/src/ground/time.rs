@@ -335,6 +335,16 @@ impl<E> EventHeap<E> {
         (self.next != Key::NEVER).then_some(self.next)
     }
 
+    /// The next event.
+    #[inline]
+    pub(crate) fn peek(&self) -> Option<&E> {
+        let slot = match self.bucket {
+            FAR => self.far.0.first()?.slot,
+            bucket => *self.heads.get(bucket)?,
+        };
+        self.slots.get(slot as usize)?.event.as_ref()
+    }
+
     /// Time has come to `at`: nothing is due before it.
     #[inline]
     pub(crate) fn pass(&mut self, at: Ps) {

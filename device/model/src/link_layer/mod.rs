@@ -19,7 +19,7 @@ mod packet;
 mod path;
 mod route;
 
-pub(crate) use leaving::{Leaving, Lifted};
+pub(crate) use leaving::{Leaving, Lifted, Size};
 pub(crate) use outlet::{Fate, LANES, Next, Outcome, Outlet, Sent, Wait, blocks};
 pub use packet::Packet;
 pub use path::Path;

@@ -121,8 +121,8 @@ of_all! {
     fn forget_reserved(&mut self);
     /// Symbol times of the link for which packets were ready and had no credits since the last call.
     fn take_waits(&mut self) -> u64;
-    /// One more comes, at `now`, to those that were taken out.
-    fn push_lifted(&mut self, lifted: &mut Lifted, now: Ps);
+    /// One more comes, at `now`, to those that were taken out, of `len` bytes.
+    fn push_lifted(&mut self, lifted: &mut Lifted, now: Ps, len: usize);
     /// The first of those leaves at `now`, if it can.
     fn next_lifted(&mut self, lifted: &mut Lifted, now: Ps) -> Leaving;
     /// Whether the first of those leaves at `now`, and the next one when the link is free again. If not, they may do so yet.
@@ -256,12 +256,12 @@ impl Outlet {
         &mut self,
         lane: u8,
         (count, len): (usize, usize),
-        alike: impl FnMut(&Packet) -> bool,
+        belongs: impl FnMut(&Packet) -> bool,
         take: impl FnMut(Packet),
     ) -> Option<Lifted> {
         match self {
-            Self::Ib(room) => room.egress.lift(lane, (count, len), alike, take),
-            Self::Eth(room) => room.egress.lift(lane, (count, len), alike, take),
+            Self::Ib(room) => room.egress.lift(lane, (count, len), belongs, take),
+            Self::Eth(room) => room.egress.lift(lane, (count, len), belongs, take),
         }
     }
 

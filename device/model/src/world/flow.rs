@@ -1,16 +1,18 @@
 //! A train in full flow: all its packets are of one run, nobody else wants to send or waits, and the receiver takes one like the
 //! other. Then no packets are made: of each, only the times of its stages are kept, in the same order and with the same places as
 //! those of packets. Before anything else happens the packets are there again; while the world's owner has his turn and lets nothing
-//! happen but that the time goes on, the flow stays as it is.
+//! happen but that the time goes on, the flow stays as it is. On links with credits it goes on over the ends of messages ([`apart`]).
 
+mod apart;
 mod regular;
 mod rounds;
 
 use std::collections::VecDeque;
 
 use hca_firmware::FunctionId;
-use hca_spec::ids::Psn;
+use hca_spec::ids::{Psn, Qpn};
 
+use apart::{Apart, run_at};
 use regular::{Hands, Progress};
 
 use super::pace::Pace;
@@ -19,6 +21,7 @@ use super::train::Train;
 use super::{Class, Event, World};
 use crate::adapter::core::HcaEvent;
 use crate::adapter::outflow::{Flown, Outflow, Rest};
+use crate::engines::qp::run::Run;
 use crate::ground::node::{HcaId, PortRef};
 use crate::ground::time::{EventHeap, Key, Ps};
 use crate::link_layer::{Packet, Sent, blocks};
@@ -44,8 +47,17 @@ pub(super) struct Flow {
     sample: Packet,
     /// Bytes of payload.
     payload: usize,
-    /// When packets began to leave that the receiver may have no room for: they are passed on as packets when the flow ends.
-    left: Vec<Ps>,
+    /// When packets began to leave that the receiver may have no room for, and their bytes: they are passed on as packets when the
+    /// flow ends.
+    left: Vec<(Ps, usize)>,
+    /// Packets that are like no others.
+    apart: Apart,
+    /// Runs that the queue pair had before, and of which packets are under way.
+    before: VecDeque<Box<Run>>,
+    /// It goes on over the ends of messages.
+    over_ends: bool,
+    /// Something else has happened that leaves it as it is, if its ends do.
+    disturbed: bool,
     /// Events so far.
     events: u32,
 }
@@ -75,8 +87,12 @@ pub(super) enum Ended {
 
 /// What of an event concerns more than the two adapters and the link.
 enum Beyond {
-    /// Packets begin to leave, and the receiver's buffer may have no room: the first then, others as the flow says.
-    Sent(Ps, Rest),
+    /// Packets begin to leave, and the receiver's buffer may have no room: the first then, of so many bytes, others as the flow says.
+    Sent((Ps, usize), Rest),
+    /// The queue pair has its turn, and sends none of the run.
+    Turn,
+    /// A packet that is like no other is at that stage.
+    Apart(Stage),
     /// A packet leaves the receiver's buffer then, for which somebody may wait.
     Freed(Ps),
     /// The receiver has left something in its outbox.
@@ -110,6 +126,13 @@ fn goes_on_to(at: Ps, now: &mut Ps, until: &mut Ps, pace: &mut impl Pace, effect
     goes_on
 }
 
+impl Flow {
+    /// The queue pair that its packets are for.
+    fn peer(&self) -> Qpn {
+        self.sample.repr().dest_qp
+    }
+}
+
 impl World {
     /// Tries to have a train in full flow, now and then.
     #[inline]
@@ -136,7 +159,8 @@ impl World {
             return None;
         }
         let (run, cursor) = (sender.run_of(qpn)?, sender.cursor_of(qpn)?);
-        if run.left(cursor) < LEAST {
+        let over_ends = way.credits;
+        if run.left(cursor) < LEAST && !(over_ends && sender.has_more(qpn)) {
             return None;
         }
         let [departs, arrives, receives] = train.queues();
@@ -146,26 +170,38 @@ impl World {
         let under_way = receives.len() + arrives.len() + departs.len();
         let count = usize::try_from(made).ok()?.checked_sub(under_way)?;
         let departing = at_port.add(count as u32);
+        let (head, _, _) = run.shape();
+        let peer = head.dest_qp;
+        let belongs = |run: &Run, packet: &Packet, psn: Psn| {
+            run.has_made(packet, psn) || over_ends && apart::is_one(packet, (psn, peer))
+        };
         let mut psns = (0..).map(|i| next.add(i));
         let mut alike =
-            |(_, packet): &(Key, Packet)| psns.next().is_some_and(|psn| run.has_made(packet, psn));
+            |(_, packet): &(Key, Packet)| psns.next().is_some_and(|psn| belongs(run, packet, psn));
         let there = receives.iter().chain(arrives.iter()).all(&mut alike);
         let mut psns = (0..).map(|i| departing.add(i));
-        let here = departs.iter().all(|(_, packet)| psns.next().is_some_and(|psn| run.has_made(packet, psn)));
+        let here = departs.iter().all(|(_, packet)| psns.next().is_some_and(|psn| belongs(run, packet, psn)));
         if !there || !here {
             return None;
         }
         let (_, payload, _) = run.shape();
         // As it is when the receiver's port has taken it.
-        let mut sample = sender.packet_of_run(qpn, way.from_port, cursor, &mut train.spare)?;
+        let mut sample = sender.packet_of_run((qpn, way.from_port), cursor, &VecDeque::new(), &mut train.spare)?;
         let taken = receiver.hands_up(way.to_port, &mut sample);
-        if !taken || !receiver.takes_plainly(way.to_port, (&sample, next)) {
+        let takes = match over_ends {
+            true => receiver.takes_messages(way.to_port, (&sample, next)),
+            false => receiver.takes_plainly(way.to_port, (&sample, next)),
+        };
+        if !taken || !takes {
             train.give_back(sample);
             return None;
         }
         let mut waited = Vec::new();
+        let mut psns = (0..).map(|i| at_port.add(i));
+        let belongs =
+            |run: &Run, packet: &Packet| psns.next().is_some_and(|psn| belongs(run, packet, psn));
         let out =
-            sender.begin_outflow((qpn, way.from_port), (at_port, count), |packet| waited.push(packet))?;
+            sender.begin_outflow((qpn, way.from_port), count, belongs, |packet| waited.push(packet))?;
         let mut keys = [const { VecDeque::new() }; 3];
         for (keys, queue) in keys.iter_mut().zip(train.queues_mut()) {
             keys.reserve(queue.len() + 16);
@@ -174,15 +210,34 @@ impl World {
                 waited.push(packet);
             }
         }
-        waited.into_iter().for_each(|packet| train.give_back(packet));
+        let run = sender.run_of(qpn)?;
+        let (alike, mut apart): (Vec<Packet>, Vec<Packet>) =
+            waited.into_iter().partition(|packet| run.is_of(packet));
+        alike.into_iter().for_each(|packet| train.give_back(packet));
+        apart.sort_by_key(|packet| packet.repr().psn.since(next));
+        let apart = apart.into();
         let [departs, arrives, receives] = keys;
         let left = Vec::new();
-        Some(Box::new(Flow { out, departs, arrives, receives, next, sample, payload, left, events: 0 }))
+        Some(Box::new(Flow {
+            out,
+            departs,
+            arrives,
+            receives,
+            next,
+            sample,
+            payload,
+            left,
+            apart,
+            before: VecDeque::new(),
+            over_ends,
+            disturbed: false,
+            events: 0,
+        }))
     }
 
     /// Its packets are there again.
     pub(super) fn end_flow(&mut self, train: &mut Train, flow: Box<Flow>) {
-        let Flow { out, departs, arrives, receives, next, sample, left, events, .. } = *flow;
+        let Flow { out, departs, arrives, receives, next, sample, left, mut apart, before, events, .. } = *flow;
         if events < WORTH {
             train.no_flow = PAUSE;
         }
@@ -198,22 +253,26 @@ impl World {
         let departing = at_port.add(out.waiting() as u32);
         let begins = [departing, next.add(receives.len() as u32), next];
         let mut spare = std::mem::take(&mut train.spare);
+        let mut packet_at = |psn: Psn| {
+            apart.take(psn).or_else(|| sender.packet_of_run((qpn, port), psn, &before, &mut spare))
+        };
         for ((queue, keys), first) in
             train.queues_mut().iter_mut().zip([departs, arrives, receives]).zip(begins)
         {
             for (i, key) in keys.into_iter().enumerate() {
-                if let Some(packet) = sender.packet_of_run(qpn, port, first.add(i as u32), &mut spare) {
+                if let Some(packet) = packet_at(first.add(i as u32)) {
                     queue.push_back((key, packet));
                 }
             }
         }
         let psns = (0..).map(|i| leaving.add(i));
-        let left = left.into_iter().zip(psns).filter_map(|(start, psn)| {
-            let packet = sender.packet_of_run(qpn, port, psn, &mut spare)?;
+        let left = left.into_iter().zip(psns).filter_map(|((start, _), psn)| {
+            let packet = packet_at(psn)?;
             Some(Sent { start, end: start, packet, hold: () })
         });
         let left: Vec<Sent<()>> = left.collect();
-        sender.end_outflow(out, (qpn, port), at_port, &mut spare);
+        let waiting = (0..out.waiting()).filter_map(|i| packet_at(at_port.add(i as u32))).collect();
+        sender.end_outflow(out, (qpn, port), waiting);
         train.spare = spare;
         left.into_iter().for_each(|sent| self.pass(train, sent));
     }
@@ -229,14 +288,18 @@ impl World {
 
     /// Takes the flow of a train that was kept; another's is ended.
     #[inline]
-    pub(super) fn resume(&mut self, train: &Train) -> Option<Box<Flow>> {
-        let Suspended { from, flow } = self.flow.take()?;
-        if from == train.from {
-            return Some(flow);
+    pub(super) fn resume(&mut self, train: &mut Train) -> Option<Box<Flow>> {
+        let Suspended { from, mut flow } = self.flow.take()?;
+        if from != train.from {
+            self.flow = Some(Suspended { from, flow });
+            self.rouse();
+            return None;
         }
-        self.flow = Some(Suspended { from, flow });
-        self.rouse();
-        None
+        if std::mem::take(&mut flow.disturbed) && !self.flows_on(train, &mut flow) {
+            self.end_flow(train, flow);
+            return None;
+        }
+        Some(flow)
     }
 
     /// The packets of a flow that was kept are there again. Called before anything happens but that the time goes on.
@@ -274,14 +337,36 @@ impl World {
             match beyond {
                 Beyond::Sent(first, rest) => {
                     let others = std::mem::take(&mut flow.left);
-                    for start in std::iter::once(first).chain(others) {
-                        if !flow.left.is_empty() || !self.pass_flown(train, flow, start) {
-                            flow.left.push(start);
+                    for sent in std::iter::once(first).chain(others) {
+                        if !flow.left.is_empty() || !self.pass_flown(train, flow, sent) {
+                            flow.left.push(sent);
                         }
+                    }
+                    let turns = rest == Rest::Turns && flow.over_ends && flow.left.is_empty();
+                    if turns && self.turn_apart(train, flow) {
+                        return Ended::Asks;
+                    }
+                    if turns {
+                        return Ended::Rest(Rest::None);
                     }
                     if rest != Rest::None || !flow.left.is_empty() {
                         return Ended::Rest(rest);
                     }
+                }
+                Beyond::Turn => match self.turn_apart(train, flow) {
+                    true => return Ended::Asks,
+                    false => return Ended::Rest(Rest::None),
+                },
+                Beyond::Apart(stage) => {
+                    let goes_on = match stage {
+                        Stage::Arrive => self.arrive_apart(train, flow),
+                        _ => self.receive_apart(train, flow),
+                    };
+                    return match goes_on {
+                        Some(true) => Ended::Asks,
+                        Some(false) => Ended::Rest(Rest::None),
+                        None => Ended::Back(stage),
+                    };
                 }
                 Beyond::Freed(at) => {
                     self.return_credits(train.ingress(flow.out.lane(), flow.sample.len()), at);
@@ -326,8 +411,9 @@ impl World {
         else {
             return;
         };
-        let Some(run) = sender.run_of(train.qpn) else { return };
-        let payload = run.payloads(flow.next.add(count.wrapping_neg()), count);
+        let first = flow.next.add(count.wrapping_neg());
+        let Some(run) = run_at(&flow.before, sender.run_of(train.qpn), first) else { return };
+        let payload = run.payloads(first, count);
         receiver.write_put_off(flow.sample.repr().dest_qp, (flow.next, count), payload);
     }
 
@@ -365,14 +451,15 @@ impl World {
         let credits_at = Class::Credit.at(train.from, way.from_port);
         let peer = sample.repr().dest_qp;
         let (lane, room, service) = (out.lane(), blocks(len), receiver.flow_service(*payload));
-        let silent = sender.run().map_or(0, |run| run.silent(*next).min(PUT_OFF));
+        let run = run_at(&flow.before, sender.run(), *next);
+        let silent = run.map_or(0, |run| run.silent(*next).min(run.left(*next)).min(PUT_OFF));
         let may_put_off = receiver.may_put_off(peer, *payload, silent);
         let limit = |heap: &EventHeap<Event>| heap.next_key().map_or(others, |next| next.min(others));
         let mut before = limit(heap);
         // Whether what comes next may be regular.
         let mut regular = may_put_off > 0;
         loop {
-            if std::mem::take(&mut regular) {
+            if std::mem::take(&mut regular) && flow.apart.is_empty() && flow.before.is_empty() {
                 let mut hands = Hands {
                     from: train.from,
                     way,
@@ -395,7 +482,21 @@ impl World {
                 done?;
                 before = limit(heap);
             }
-            let Flow { out, departs, arrives, receives, next, sample, payload, left, events } = &mut *flow;
+            let Flow {
+                out,
+                departs,
+                arrives,
+                receives,
+                next,
+                sample,
+                payload,
+                left,
+                apart,
+                before: runs,
+                over_ends,
+                events,
+                ..
+            } = &mut *flow;
             let (mut key, mut stage) = train.next_that_moves();
             let bound = key.min(before);
             // Departures that only make a queue longer, and receptions that are put off: nothing comes of them.
@@ -407,7 +508,7 @@ impl World {
                 }
                 let is_quiet = match quiet {
                     Stage::Depart => sender.only_joins(first.at().max(*now), out),
-                    _ => *put_off < may_put_off,
+                    _ => *put_off < may_put_off && !apart.has(*next),
                 };
                 if !is_quiet {
                     (key, stage) = (first, quiet);
@@ -421,7 +522,9 @@ impl World {
                 *events += 1;
                 if quiet == Stage::Depart {
                     take(departs, train.first_mut(quiet));
-                    sender.join(*now, out);
+                    let under_way = receives.len() + arrives.len() + out.waiting();
+                    let len = apart.len_of(next.add(under_way as u32)).unwrap_or(len);
+                    sender.join(*now, out, len);
                 } else {
                     take(receives, train.first_mut(quiet));
                     *next = next.next();
@@ -449,6 +552,8 @@ impl World {
                         Stage::Depart => take(departs, train.first_mut(Stage::Depart)),
                         _ => *train.first_mut(stage) = Key::NEVER,
                     }
+                    let under_way = receives.len() + arrives.len() + out.waiting();
+                    let departing = apart.len_of(next.add(under_way as u32)).unwrap_or(len);
                     // At most one packet leaves at an event, mostly.
                     let mut first = None;
                     let mut flown = |flown: Flown| match flown {
@@ -467,33 +572,38 @@ impl World {
                         Flown::Depart(at) => {
                             keep(departs, train.first_mut(Stage::Depart), heap.reserve(at.max(now), own));
                         }
-                        Flown::Sent(start) => match first {
-                            None => first = Some(start),
-                            Some(_) => left.push(start),
+                        Flown::Sent(start, len) => match first {
+                            None => first = Some((start, len)),
+                            Some(_) => left.push((start, len)),
                         },
                     };
                     let rest = match stage {
                         Stage::Turn => sender.turn(now, out, &mut flown),
-                        Stage::Depart => sender.depart(now, out, &mut flown),
+                        Stage::Depart => sender.depart(now, out, departing, &mut flown),
                         _ => sender.port(now, out, &mut flown),
                     };
                     sender.hand_over(trace, commands, captured);
-                    if let Some(start) = first {
+                    if let Some((start, len)) = first {
                         let mut takes =
                             || intake.is_none_or(|intake| intake.take_quietly(now, near, lane, room as u8));
                         if !left.is_empty() || !takes() {
-                            return Err(Beyond::Sent(start, rest));
+                            return Err(Beyond::Sent((start, len), rest));
                         }
                         if let Some(at) = carrier.pass(start, way.ends[0], len) {
                             let key = heap.reserve(at + way.forth, at_port);
                             keep(arrives, train.first_mut(Stage::Arrive), key);
                         }
                     }
-                    if rest != Rest::None {
-                        return Ok(Ended::Rest(rest));
+                    match rest {
+                        Rest::None => {}
+                        Rest::Turns if *over_ends => return Err(Beyond::Turn),
+                        rest => return Ok(Ended::Rest(rest)),
                     }
                     before = limit(heap);
                     regular = may_put_off > 0 && stage == Stage::Port;
+                }
+                Stage::Arrive if apart.has(next.add(receives.len() as u32)) => {
+                    return Err(Beyond::Apart(stage));
                 }
                 Stage::Arrive => {
                     take(arrives, train.first_mut(Stage::Arrive));
@@ -525,12 +635,16 @@ impl World {
                     return Err(Beyond::Full);
                 }
                 Stage::Receive => {
-                    let Some(run) = sender.run() else { return Ok(Ended::Back(stage)) };
                     let psn = *next;
-                    let asked = (psn, run.asks(psn));
-                    let of = (sample.path(), sample.repr());
-                    if !receiver.flow_receive(now, of, asked, run.payload(psn)) {
-                        return Ok(Ended::Back(stage));
+                    let received = !apart.has(psn)
+                        && run_at(runs, sender.run(), psn).is_some_and(|run| {
+                            let of = (sample.path(), sample.repr());
+                            receiver.flow_receive(now, of, (psn, run.asks(psn)), run.payload(psn))
+                        });
+                    match received {
+                        true => {}
+                        false if *over_ends => return Err(Beyond::Apart(stage)),
+                        false => return Ok(Ended::Back(stage)),
                     }
                     take(receives, train.first_mut(Stage::Receive));
                     *next = psn.next();
@@ -548,10 +662,10 @@ impl World {
         }
     }
 
-    /// A packet begins to leave at `start`. `false`: its receiver has no room for it, and nothing has happened.
+    /// A packet of so many bytes begins to leave at `start`. `false`: its receiver has no room for it, and nothing has happened.
     #[inline]
-    fn pass_flown(&mut self, train: &mut Train, flow: &mut Flow, start: Ps) -> bool {
-        let (way, len) = (train.way, flow.sample.len());
+    fn pass_flown(&mut self, train: &mut Train, flow: &mut Flow, (start, len): (Ps, usize)) -> bool {
+        let way = train.way;
         let [near, far] = way.ends;
         let port = PortRef::of_hca(way.to, way.to_port);
         if !way.credits && !self.take_in(way.link, far, port, flow.out.lane(), blocks(len) as u8) {

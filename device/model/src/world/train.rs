@@ -21,7 +21,7 @@ use hca_spec::ids::Qpn;
 use hca_spec::qpc::QpState;
 use hca_spec::wire::Operation;
 
-use super::flow::{Ended, Flow};
+use super::flow::Ended;
 use super::pace::Pace;
 use super::stages::{Stage, earlier};
 use super::track::Way;
@@ -462,7 +462,7 @@ impl World {
                     }
                 }
                 None => {
-                    self.rouse();
+                    self.rouse_for_next();
                     let Some((at, event)) = self.heap.pop_until(*until) else { return false };
                     self.cut_by(&event);
                     self.execute(at, event);
@@ -486,7 +486,7 @@ impl World {
         // Since it ran last, anything may have happened.
         train.known = None;
         let others = self.trains.iter().map(|train| train.next().0).min().unwrap_or(Key::NEVER);
-        let mut flow = self.resume(&train);
+        let mut flow = self.resume(&mut train);
         let goes_on = loop {
             let (stage, rest) = match flow.as_deref_mut() {
                 Some(flowing) => match self.step_flow(&mut train, flowing, others, until, pace) {
@@ -544,22 +544,13 @@ impl World {
                 flow = self.try_flow(&mut train);
             }
         };
-        match goes_on {
-            true => self.end_flow_of(&mut train, flow),
-            // Nothing has happened but that it went on.
-            false => self.suspend(&mut train, flow),
-        }
+        // Nothing has happened but that it went on.
+        self.suspend(&mut train, flow);
         self.trains.push(train);
         if !goes_on {
             self.follow_trains();
         }
         goes_on
-    }
-
-    fn end_flow_of(&mut self, train: &mut Train, flow: Option<Box<Flow>>) {
-        if let Some(flow) = flow {
-            self.end_flow(train, flow);
-        }
     }
 
     #[cold]
@@ -601,7 +592,7 @@ impl World {
             let waits = || out.is_some_and(|out| out.outlet.queues(Packet::is_referring));
             qp.state == QpState::Rts
                 && function.state.key_changes == train.keys
-                && (qp.run.is_some() || !train.is_empty() || waits())
+                && (qp.run.is_some() || !train.is_empty() || waits() || self.keeps_flow_of(train))
         })
     }
 

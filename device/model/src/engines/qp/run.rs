@@ -73,6 +73,37 @@ impl Run {
         psn.since(self.repr.psn) >= 0 && self.end.since(psn) > 0 && self.keys == keys
     }
 
+    /// The same, whatever has become of keys.
+    #[inline]
+    pub(crate) fn has(&self, psn: Psn) -> bool {
+        self.covers(psn, self.keys)
+    }
+
+    /// The changes of keys when it was planned.
+    pub(crate) fn keys(&self) -> u64 {
+        self.keys
+    }
+
+    /// What its packets travel by.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether its packets travel by that path, too, and are like that one but for PSN and payload.
+    pub(crate) fn is_like(&self, path: &Path, packet: &Packet) -> bool {
+        let repr = Repr { psn: packet.repr().psn, ack_req: packet.repr().ack_req, ..self.repr };
+        self.len == packet.len()
+            && self.payload == packet.payload().len()
+            && repr == *packet.repr()
+            && self.path == *path
+    }
+
+    /// Whether that packet, whatever its PSN, is one of them.
+    #[inline]
+    pub(crate) fn is_of(&self, packet: &Packet) -> bool {
+        packet.region().is_some_and(|region| Arc::ptr_eq(region, &self.region))
+    }
+
     /// The packet with that PSN, if it is one of them; `keys`: the changes of keys so far. `again`: packets that nobody needs
     /// any more. One of the same run has all that is alike.
     #[inline]

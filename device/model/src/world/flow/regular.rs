@@ -131,7 +131,7 @@ impl Flow {
                 departs.push_back(heap.reserve(departs_at.max(at), own));
                 departure = departure.min(departs_at.max(at));
                 if !intake.is_none_or(|intake| intake.take_quietly(at, near, lane, *room as u8)) {
-                    beyond = Some(Beyond::Sent(at, Rest::None));
+                    beyond = Some(Beyond::Sent((at, len), Rest::None));
                 } else if let Some(end) = carrier.pass(at, way.ends[0], len) {
                     arrives.push_back(heap.reserve(end + way.forth, at_port));
                     arrival = arrival.min(end + way.forth);
@@ -139,7 +139,7 @@ impl Flow {
             } else if at == departure {
                 departs.pop_front();
                 departure = first_of(departs).at();
-                sender.join(at, out);
+                sender.join(at, out, len);
             } else if at == arrival {
                 if !way.credits && (near.asked.is_waited_for() || !near.counts_for_itself()) {
                     break;

@@ -120,7 +120,7 @@ impl Flow {
                 // It is not under way, and the owner is asked behind it.
                 arrives.pop_back();
                 progress.events -= 1;
-                Err(Beyond::Sent(at, Rest::None))
+                Err(Beyond::Sent((at, len), Rest::None))
             }
         }
     }
