@@ -16,6 +16,7 @@ mod ethernet;
 pub(crate) mod events;
 pub(crate) mod function;
 mod groups;
+mod inflow;
 pub(crate) mod management;
 mod memory;
 pub(crate) mod outflow;

@@ -272,7 +272,7 @@ impl Train {
     }
 
     /// Whether an event may let the sender's driver have its memory back, or change what the packets are.
-    fn is_cut_by(&self, event: &Event) -> bool {
+    pub(super) fn is_cut_by(&self, event: &Event) -> bool {
         match event {
             Event::Hca { hca, event, .. } if *hca == self.from => match event {
                 HcaEvent::Command(_)

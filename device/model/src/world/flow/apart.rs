@@ -3,7 +3,8 @@
 //! the turn that makes such a packet, and the reception of the one that the receiver has to look up the rest of its message for.
 //!
 //! So are a few events beside the flow: an acknowledgement is made, comes back, and completes messages. Behind each of these it is
-//! asked whether the flow's ends are as it needs them. Where links have no credits a flow ends with its run.
+//! asked whether the flow's ends are as it needs them. Where links have no credits, or memory of either end answers later, a flow ends
+//! with its run.
 
 use std::collections::VecDeque;
 
@@ -68,11 +69,7 @@ pub(super) fn is_one(packet: &Packet, (psn, peer): (Psn, Qpn)) -> bool {
 
 /// The run that a packet is of: one that the queue pair had `before`, or its `own`.
 #[inline]
-pub(super) fn run_at<'a>(
-    before: &'a VecDeque<Box<Run>>,
-    own: Option<&'a Run>,
-    psn: Psn,
-) -> Option<&'a Run> {
+pub(super) fn run_at<'a>(before: &'a VecDeque<Box<Run>>, own: Option<&'a Run>, psn: Psn) -> Option<&'a Run> {
     before.iter().map(|run| &**run).chain(own).find(|run| run.has(psn))
 }
 
@@ -100,7 +97,10 @@ impl World {
     pub(in crate::world) fn rouse_for_next(&mut self) {
         let Some(Suspended { from, flow }) = &mut self.flow else { return };
         let train = self.trains.iter().find(|train| train.from == *from);
-        let passes = |train: &Train| self.heap.peek().is_some_and(|event| train.lets_pass(event, flow.peer()));
+        let passes = |train: &Train| {
+            let next = self.heap.peek();
+            next.is_some_and(|event| train.lets_pass(event, flow.peer()) && !train.is_cut_by(event))
+        };
         match flow.over_ends && train.is_some_and(|train| passes(train)) {
             true => flow.disturbed = true,
             false => self.rouse(),
