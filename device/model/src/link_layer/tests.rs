@@ -6,8 +6,8 @@ use hca_spec::wire::{Bth, Grh, ICRC_SIZE, LNH_GRH, Lrh, Operation, Transport, VC
 use super::ib::Address;
 use super::*;
 use crate::wire::{
-    AethRepr, AtomicRepr, Carried, DcEthRepr, DethRepr, GrhRepr, MAX_PAYLOAD, Malformed, PortCounter, Repr,
-    RethRepr, icrc,
+    AethRepr, AtomicRepr, Carried, DcEthRepr, DethRepr, GrhRepr, MAX_PAYLOAD, Malformed, Masks, PortCounter,
+    Repr, RethRepr, icrc,
 };
 
 /// The sample packet of IBTA vol 1 7.8.3 (table 29): RC, RDMA write only, 14 bytes of payload. Its
@@ -240,8 +240,8 @@ prop_compose! {
             deth: c.deth.then_some(DethRepr { q_key: words[0], src_qp: Qpn(low24(words[1])) }),
             reth: c.reth.then_some(RethRepr { va: numbers[0], rkey: Mkey(words[2]), len: words[3] }),
             atomic: c.atomic.then_some(AtomicRepr {
-                masks: None,
                 va: numbers[0], rkey: Mkey(words[2]), swap_add: numbers[1], compare: numbers[2],
+                masks: c.masks.then_some(Masks { swap: numbers[3], compare: numbers[0], log_size: words[5] as u8 }),
             }),
             aeth: c.aeth.then_some(AethRepr { syndrome: words[4] as u8, msn: low24(words[5]) }),
             atomic_ack: c.atomic_ack.then_some(numbers[3]),
