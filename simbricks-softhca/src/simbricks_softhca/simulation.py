@@ -19,24 +19,29 @@ from simbricks.orchestration.simulation import channel as sim_chan
 from simbricks.utils import base as utils_base
 
 from . import topology as files
+from .latency import interval, latency_ns
 from .system import PHY_NS, Switch, _Node
 
 FABRIC: Mapping[str, files.Value] = {"training_ms": 0}
 """Keys of `[fabric]`, unless told: links are up at once."""
 
 
+PERIOD: typing.Any = interval(500)
+"""SimBricks' default period of synchronisation."""
+
+
 class Channel(sim_chan.Channel):
-    """A synchronised channel of any latency. SimBricks' own refuses those that are shorter than its default period of 500 ns."""
+    """A synchronised channel of any latency. That of SimBricks 0.5 refuses those that are shorter than its default period of 500 ns."""
 
     def __init__(self, chan: sys_conf.Channel) -> None:
         # It asks nothing else of the latency.
-        latency, chan.latency = chan.latency, max(chan.latency, 500)
+        latency, chan.latency = chan.latency, max(chan.latency, PERIOD)
         try:
             super().__init__(chan)
         finally:
             chan.latency = latency
         self._synchronized = True
-        self.sync_period: int = min(500, latency)
+        self.sync_period = min(PERIOD, latency)
 
 
 def make_channels(simulation: sim_base.Simulation) -> None:
@@ -234,11 +239,10 @@ class SofthcaSim(sim_base.Simulator):
 
 def _delay(chan: sys_conf.Channel, ends: str) -> int:
     """What the cable takes of the latency of a channel, in ns."""
-    if chan.latency < PHY_NS:
-        raise exceptions.SystemConfigurationError(
-            f"{ends} are {chan.latency} ns apart: their ports take {PHY_NS} ns"
-        )
-    return chan.latency - PHY_NS
+    latency = latency_ns(chan, ends)
+    if latency < PHY_NS:
+        raise exceptions.SystemConfigurationError(f"{ends} are {latency} ns apart: their ports take {PHY_NS} ns")
+    return latency - PHY_NS
 
 
 def _socket(inst: inst_base.Instantiation, interface: sys_conf.Interface) -> tuple[str, str]:

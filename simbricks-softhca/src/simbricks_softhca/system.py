@@ -8,6 +8,7 @@ import simbricks.orchestration.system as sys_conf
 import typing_extensions as tpe
 from simbricks.utils import base as utils_base
 
+from .latency import interval
 from .topology import Value, name as checked
 
 PHY_NS = 100
@@ -43,11 +44,13 @@ class _Node(sys_conf.Component):
         """Whether its ports are Ethernet ports; else they are InfiniBand's."""
         raise NotImplementedError
 
-    def connect(self, peer: sys_conf.EthInterface | _Node, **options: Value) -> Cable:
+    def connect(
+        self, peer: sys_conf.EthInterface | _Node, latency_ns: int = PHY_NS + CABLE_NS, **options: Value
+    ) -> Cable:
         """A cable from the next port here to a port, or to the next one of a node; options are keys of `[[link]]`."""
         if isinstance(peer, _Node):
             peer = peer.new_port()
-        return Cable(self.new_port(), peer, **options)
+        return Cable(self.new_port(), peer, latency_ns, **options)
 
     def connect_eth_peer_if(self, peer_i: sys_conf.EthInterface) -> Cable:
         """The same, as SimBricks' switches have it."""
@@ -101,7 +104,13 @@ class Cable(sys_conf.EthChannel):
     `rate="fdr"`, `loss=0.01`.
     """
 
-    def __init__(self, a: sys_conf.EthInterface, b: sys_conf.EthInterface, **options: Value) -> None:
+    def __init__(
+        self,
+        a: sys_conf.EthInterface,
+        b: sys_conf.EthInterface,
+        latency_ns: int = PHY_NS + CABLE_NS,
+        **options: Value,
+    ) -> None:
         super().__init__(a, b)
-        self.latency = PHY_NS + CABLE_NS
+        self.latency = interval(latency_ns)
         self.parameters.update(options)
