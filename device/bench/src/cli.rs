@@ -22,7 +22,12 @@ use crate::{Error, compare, file, incast, judge, plot, program, rows, sweeps, wh
     softhca bench --metric bandwidth --size 64K --link eth100 --mtu 1024 --topology switch\n  \
     softhca bench --link eth100 --op frame --size 64 --metric rate --qps 4 --post-list 32 --window 1024
   \
-    softhca bench --op send --transport ud --size 60 --inline 256 --metric rate --threads 14 --qps 14 --post-list 16 --window 64\n\n\
+    softhca bench --op send --transport ud --size 60 --inline 256 --metric rate --threads 14 --qps 14 --post-list 16 --window 64\n  \
+    softhca bench --op write --size 8 --inline 16 --breakdown\n      \
+    where the time of an operation goes\n  \
+    softhca bench --op read --what-if pcie.read_ns=600 --what-if program.wqe_ns=50\n  \
+    softhca bench --op read --size 8 --metric rate --sweep window=1..64 --sweep qps=1..16 --plot map.svg\n      \
+    a heat map; with one --sweep lines\n\n\
     Conventions are perftest's: sends and writes show half of a round trip, reads and atomics all of it;\n\
     bandwidth is payload over time with --window requests outstanding; MiB is 2^20 bytes.")]
 #[command(args_conflicts_with_subcommands = true)]
@@ -296,9 +301,8 @@ fn print(text: &str) -> Result<(), Error> {
 
 fn run_compare(args: &Compare) -> Result<(), Error> {
     let mut rows = Vec::new();
-    let files: Vec<String> = args.rows.iter().map(|path| path.display().to_string()).collect();
     for path in &args.rows {
-        rows.extend(rows::parse(&read(path)?).map_err(|why| why.at(path.display()))?);
+        rows.extend(rows::read(path)?);
     }
     let map = Map::parse(&read(&args.map)?).map_err(|why| why.at(args.map.display()))?;
     let only = args.only.as_ref().map(|only| regex::Regex::new(only)).transpose();
@@ -309,8 +313,7 @@ fn run_compare(args: &Compare) -> Result<(), Error> {
     });
     let keep =
         |run: &Run| only.as_ref().is_none_or(|only| only.is_match(&run.rule) || only.is_match(&run.group));
-    let comparison = compare::compare(&rows, &map, &overrides.collect(), args.jobs, keep)
-        .map_err(|why| why.at(files.join(", ")))?;
+    let comparison = compare::compare(&rows, &map, &overrides.collect(), args.jobs, keep)?;
     if let Some(path) = &args.json {
         let json = serde_json::to_string_pretty(&comparison).map_err(|why| Error::new(why.to_string()))?;
         std::fs::write(path, json + "\n").map_err(|why| Error::new(format!("{}: {why}", path.display())))?;

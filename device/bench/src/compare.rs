@@ -1,6 +1,6 @@
 //! The model against published rows: runs the scenario that a map makes of each row, and summarises the errors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,6 +15,8 @@ use crate::{Error, program, stats};
 /// A row, or a part of its value, and what the model says.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Point {
+    /// The row's file; empty if it has none.
+    pub file: String,
     /// Line of the row in its file.
     pub line: usize,
     /// Source of the row.
@@ -60,6 +62,8 @@ pub struct Point {
 /// A row that was not modelled.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Unmapped {
+    /// The row's file; empty if it has none.
+    pub file: String,
     /// Line of the row in its file.
     pub line: usize,
     /// Source of the row.
@@ -135,7 +139,7 @@ pub type Overrides = Vec<(Option<String>, String)>;
 /// A run that fails is listed in the comparison; the others count.
 ///
 /// # Errors
-/// A rule is wrong for a row: all of them, one to a line.
+/// A rule is wrong for a row: all of them, one to a line. Or a number is of a profile that no row's run has.
 pub fn compare(
     rows: &[Row],
     map: &Map,
@@ -145,16 +149,20 @@ pub fn compare(
 ) -> Result<Comparison, Error> {
     let (mut tasks, mut unmapped, mut mapped) = (Vec::new(), Vec::new(), 0);
     let mut errors = Vec::new();
+    let mut profiles: BTreeSet<String> = BTreeSet::new();
     for row in rows {
         let found = match map.apply(row) {
             Ok(found) => found,
             Err(why) => {
-                errors.push(why.at(format!("line {}", row.line)).to_string());
+                errors.push(why.at(row.place()).to_string());
                 continue;
             }
         };
         mapped += usize::from(found.iter().any(|m| matches!(m, Mapped::Run(_))));
         for mapped in found {
+            if let Mapped::Run(run) = &mapped {
+                profiles.insert(run.scenario.profile.clone());
+            }
             match mapped {
                 Mapped::Run(mut run) if keep(&run) => {
                     for (profile, number) in overrides {
@@ -166,8 +174,8 @@ pub fn compare(
                 }
                 Mapped::Run(_) => {}
                 Mapped::Not(reason) => {
-                    let (source, op) = (row.source.clone(), row.op.clone());
-                    unmapped.push(Unmapped { line: row.line, source, op, reason });
+                    let (file, source, op) = (row.file.clone(), row.source.clone(), row.op.clone());
+                    unmapped.push(Unmapped { file, line: row.line, source, op, reason });
                 }
             }
         }
@@ -175,11 +183,19 @@ pub fn compare(
     if !errors.is_empty() {
         return Err(Error::new(errors.join("\n")));
     }
+    for (profile, number) in overrides {
+        if let Some(profile) = profile.as_ref().filter(|p| !profiles.contains(*p)) {
+            let all = profiles.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(Error::new(format!(
+                "{profile}:{number}: no row is of that profile, the rows have {all}"
+            )));
+        }
+    }
     let (mut points, mut failed) = (Vec::new(), Vec::new());
     for ((row, run), outcome) in tasks.iter().zip(run_all(&tasks, jobs)) {
         match outcome.and_then(|outcome| point(row, run, outcome)) {
             Ok(point) => points.push(point),
-            Err(why) => failed.push(why.at(format!("line {}: rule {:?}", row.line, run.rule)).to_string()),
+            Err(why) => failed.push(why.at(format!("{}: rule {:?}", row.place(), run.rule)).to_string()),
         }
     }
     let (summary, curves) = (summaries(&points), curves(&points));
@@ -264,6 +280,7 @@ fn point(row: &Row, run: &Run, outcome: Outcome) -> Result<Point, Error> {
     let error = (measured > 0.0).then(|| modelled / measured - 1.0);
     let (curve, x) = run.curve.clone().unzip();
     Ok(Point {
+        file: row.file.clone(),
         line: row.line,
         source: row.source.clone(),
         device: row.device.clone(),
@@ -336,10 +353,15 @@ impl Comparison {
     pub fn table(&self) -> String {
         let percent = |share: f64| format!("{:+.1} %", share * 100.0);
         let mut out = String::new();
-        let mut group = "";
+        let files: BTreeSet<&str> = self.points.iter().map(|p| p.file.as_str()).collect();
+        let mut last = None;
         for p in &self.points {
-            if p.group != group {
-                group = &p.group;
+            if last != Some((&p.group, &p.file)) {
+                last = Some((&p.group, &p.file));
+                let group = match files.len() {
+                    0 | 1 => p.group.clone(),
+                    _ => format!("{}, {}", p.group, p.file),
+                };
                 out += &format!(
                     "\n{group}\n{:>5} {:>10} {:>10} {:>9}  row\n",
                     "line", "measured", "modelled", "error"
@@ -359,18 +381,21 @@ impl Comparison {
         }
         if !self.unmapped.is_empty() {
             out += "\nnot modelled\n";
-            let mut reasons: Vec<(&str, &str, Vec<usize>)> = Vec::new();
+            let several =
+                self.unmapped.iter().any(|u| Some(&u.file) != self.unmapped.first().map(|u| &u.file));
+            let mut reasons: Vec<(&Unmapped, Vec<usize>)> = Vec::new();
             for u in &self.unmapped {
-                match reasons
-                    .iter_mut()
-                    .find(|(source, reason, _)| *source == u.source && *reason == u.reason)
-                {
-                    Some((.., lines)) => lines.push(u.line),
-                    None => reasons.push((&u.source, &u.reason, vec![u.line])),
+                let same = |(first, _): &&mut (&Unmapped, _)| {
+                    (&first.file, &first.source, &first.reason) == (&u.file, &u.source, &u.reason)
+                };
+                match reasons.iter_mut().find(same) {
+                    Some((_, lines)) => lines.push(u.line),
+                    None => reasons.push((u, vec![u.line])),
                 }
             }
-            for (source, reason, lines) in reasons {
-                out += &format!("  {source}, {}: {reason}\n", ranges(&lines));
+            for (first, lines) in reasons {
+                let file = if several { format!(" {}", first.file) } else { String::new() };
+                out += &format!("  {},{file} {}: {}\n", first.source, ranges(&lines), first.reason);
             }
         }
         if !self.failed.is_empty() {
@@ -482,6 +507,7 @@ mod tests {
         {
             let text = String::new;
             points.push(Point {
+                file: text(),
                 line: 2,
                 source: text(),
                 device: text(),

@@ -372,6 +372,7 @@ unmapped = "nobody knows"
         let (source, device, link) = (text("S"), text("D"), text("L"));
         let (op, metric, unit, conditions) = (text(op), text("rate"), text("Mops"), text(conditions));
         Row {
+            file: String::new(),
             line: 2,
             source,
             device,

@@ -3,6 +3,8 @@
 //! The columns are `source,device,link,op,size_bytes,metric,value,unit,conditions`. A value is a number, or several with
 //! slashes between them, where a source gives several of one run.
 
+use std::path::Path;
+
 use crate::Error;
 use crate::scenario::number;
 
@@ -13,6 +15,8 @@ pub const COLUMNS: [&str; 9] =
 /// One measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
+    /// The file, as it was named; empty if there is none.
+    pub file: String,
     /// Its line in the file, from 1.
     pub line: usize,
     /// Key of the source.
@@ -38,6 +42,14 @@ pub struct Row {
 }
 
 impl Row {
+    /// Where it stands, in words.
+    pub fn place(&self) -> String {
+        match self.file.as_str() {
+            "" => format!("line {}", self.line),
+            file => format!("{file}: line {}", self.line),
+        }
+    }
+
     /// The cells that say what was measured and how: everything but the value.
     pub fn cell(&self, column: &str) -> Option<String> {
         Some(match column {
@@ -52,6 +64,17 @@ impl Row {
             _ => return None,
         })
     }
+}
+
+/// Reads a file of rows.
+///
+/// # Errors
+/// The file, the line, the column and the reason.
+pub fn read(path: &Path) -> Result<Vec<Row>, Error> {
+    let file = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|why| Error::new(format!("{file}: {why}")))?;
+    let rows = parse(&text).map_err(|why| why.at(&file))?;
+    Ok(rows.into_iter().map(|row| Row { file: file.clone(), ..row }).collect())
 }
 
 /// Reads rows.
@@ -89,7 +112,21 @@ fn row(line: usize, cells: Vec<String>) -> Result<Row, Error> {
         _ => None,
     };
     let values = values.unwrap_or(vec![f64::NAN]);
-    Ok(Row { line, source, device, link, op, size: bytes, metric, values, unit, conditions, unreadable })
+    let file = String::new();
+    Ok(Row {
+        file,
+        line,
+        source,
+        device,
+        link,
+        op,
+        size: bytes,
+        metric,
+        values,
+        unit,
+        conditions,
+        unreadable,
+    })
 }
 
 /// Lines of cells; a cell in double quotes may have commas, line ends and doubled quotes.

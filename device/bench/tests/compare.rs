@@ -109,6 +109,40 @@ fn errors_name_line_and_rule() {
     assert_eq!(wrong_value.lines().count(), 2, "both rows: {wrong_value}");
 }
 
+/// Of several files, a line without its name says nothing.
+#[test]
+fn errors_and_tables_name_the_file() {
+    let named = |file: &str, text: &str| -> Vec<rows::Row> {
+        let all = rows::parse(text).unwrap();
+        all.into_iter().map(|row| rows::Row { file: file.into(), ..row }).collect()
+    };
+    let two = |second: &str| {
+        let all = [named("a.csv", ROWS), named("b.csv", second)].concat();
+        let map = Map::parse(&MAP.replace("window=8", "window=(8)")).unwrap();
+        compare(&all, &map, &Vec::new(), 1, |run| run.rule == "latency").map_err(|why| why.to_string())
+    };
+    let wrong = two(&ROWS.replace(",11000,", ",fast,")).unwrap_err();
+    assert!(wrong.starts_with("b.csv: line 6: rule \"bandwidth\"") && wrong.contains("\"fast\""), "{wrong}");
+    let table = two(ROWS).unwrap().table();
+    for part in ["latency, a.csv\n", "latency, b.csv\n", "S, a.csv line 7: no such thing", "S, b.csv line 7"]
+    {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+}
+
+#[test]
+fn a_number_is_of_a_profile_that_a_run_has() {
+    let rows = rows::parse(ROWS).unwrap();
+    let with = |profile: &str| {
+        let numbers = vec![(Some(profile.to_string()), "pcie.read_ns=500".to_string())];
+        let wanted = |run: &hca_bench::map::Run| run.rule == "latency";
+        compare(&rows, &Map::parse(MAP).unwrap(), &numbers, 1, wanted).map_err(|why| why.to_string())
+    };
+    assert!(with("connectx4").is_ok());
+    let wrong = with("connectx9").unwrap_err();
+    assert!(wrong.contains("connectx9:pcie.read_ns=500") && wrong.contains("connectx4"), "{wrong}");
+}
+
 #[test]
 fn the_calibration_is_mapped() {
     let file = |name: &str| {
