@@ -8,17 +8,22 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::compare::{Overrides, compare};
-use crate::cross::{Problem, Way};
+use crate::cross::{Problem, STARTS, Way};
 use crate::map::Map;
 use crate::numbers;
 use crate::rows::{self, Row};
 use crate::sensitivity::{self, Choice, Responses};
 use crate::{Error, stats};
 
+/// What the median error of the rows judged and its 90th percentile should be in every way, at most.
+const GOAL: (f64, f64) = (0.10, 0.25);
+/// Ways that the page lists at most.
+const LISTED: usize = 40;
+
 /// How far the errors move when a number of a profile is off
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
-    softhca bench sensitivity specs/timing/calibration.csv --map specs/timing/calibration.toml --sample 3 --jobs 2\n\n\
+    softhca bench sensitivity specs/timing/calibration.csv --map specs/timing/calibration.toml --sample 3 --jobs 2 --responses r.json\n\n\
     Runs the rows twice for each number that packets may feel: with less and with more of it, in all profiles.")]
 pub struct Sensitivity {
     /// CSV file of measurements
@@ -46,7 +51,7 @@ pub struct Sensitivity {
 /// Fit the numbers to half of the sources and judge by the others, all ways
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
-    softhca bench cross-validate specs/timing/calibration.csv --map specs/timing/calibration.toml --responses r.json\n\n\
+    softhca bench cross-validate specs/timing/calibration.csv --map specs/timing/calibration.toml --responses specs/timing/responses.json\n\n\
     The file is what softhca bench sensitivity --responses wrote. Fits follow its responses; --check runs some in the model.")]
 pub struct Cross {
     /// CSV file of measurements
@@ -80,8 +85,7 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
 }
 
 fn calibration(rows: &Path, map: &Path) -> Result<(Vec<Row>, Map), Error> {
-    let all = rows::parse(&read(rows)?).map_err(|why| why.at(rows.display()))?;
-    Ok((all, Map::parse(&read(map)?).map_err(|why| why.at(map.display()))?))
+    Ok((rows::read(rows)?, Map::parse(&read(map)?).map_err(|why| why.at(map.display()))?))
 }
 
 /// A page, or what is said of the file that it went to.
@@ -104,7 +108,7 @@ pub fn sensitivity(args: &Sensitivity) -> Result<String, Error> {
     let choice = Choice { by: args.by / 100.0, sample: args.sample.max(1), jobs: args.jobs };
     let found = sensitivity::measure(&rows, &map, &choice, |key| eprintln!("{key}"))?;
     if let Some(path) = &args.responses {
-        write(path, &serde_json::to_string(&found).map_err(|why| Error::new(why.to_string()))?)?;
+        write(path, &found.json()?)?;
     }
     page(found.page(choice.sample), args.page.as_ref())
 }
@@ -116,22 +120,35 @@ pub fn sensitivity(args: &Sensitivity) -> Result<String, Error> {
 pub fn cross(args: &Cross) -> Result<String, Error> {
     let responses: Responses = serde_json::from_str(&read(&args.responses)?)
         .map_err(|why| Error::new(format!("{}: {why}", args.responses.display())))?;
-    let problem = Problem::new(&responses);
-    let ways = problem.ways(args.seed);
     let (rows, map) = calibration(&args.rows, &args.map)?;
-    let mut checked = Vec::new();
-    // From the middle to the worst.
+    let check = |way: &Way| run(way, &responses, (&rows, &map), args.jobs);
+    page(of_all_ways(&responses, args.seed, args.check, check)?, args.page.as_ref())
+}
+
+/// The page of all ways to divide the sources. So many of them, from the middle to the worst, are given to `check`, which says the median error of the
+/// rows judged and its 90th percentile in the model.
+///
+/// # Errors
+/// A check failed.
+pub fn of_all_ways(
+    responses: &Responses,
+    seed: u64,
+    checks: usize,
+    check: impl Fn(&Way) -> Result<(f64, f64), Error>,
+) -> Result<String, Error> {
+    let problem = Problem::new(responses);
+    let ways = problem.ways(seed);
     let mut order: Vec<&Way> = ways.iter().collect();
     order.sort_by(|a, b| a.median.total_cmp(&b.median));
-    for i in 0..args.check {
-        let place = order.len().saturating_sub(1) * (args.check + i) / (2 * args.check).max(1);
+    let mut checked = Vec::new();
+    for i in 0..checks {
+        let place = order.len().saturating_sub(1) * (checks + i) / (2 * checks).max(1);
         if let Some(way) = order.get(place) {
-            checked.push((*way, run(way, &responses, (&rows, &map), args.jobs)?));
+            checked.push((*way, check(way)?));
         }
     }
     let told: Vec<&str> = problem.documented().collect();
-    let text = cross_page(&ways, &problem.one_by_one(args.seed), &checked, (&told, responses.by));
-    page(text, args.page.as_ref())
+    Ok(cross_page(&ways, &problem.one_by_one(seed), &checked, (&told, responses.by)))
 }
 
 /// Median and 90th percentile of what the model itself says with the numbers of a way, of the rows of the responses that it is judged by.
@@ -156,6 +173,42 @@ fn run(
     ))
 }
 
+/// Which ways miss the goal, and what is judged in them.
+fn missed(ways: &[Way]) -> String {
+    let percent = |v: f64| format!("{:.1} %", v * 100.0);
+    let mut missed: Vec<&Way> = ways.iter().filter(|way| way.median > GOAL.0 || way.p90 > GOAL.1).collect();
+    missed.sort_by(|a, b| b.p90.total_cmp(&a.p90));
+    let mut out = format!(
+        "\nIn {} of the {} ways the median is at most {:.0} % and the 90th percentile at most {:.0} %.",
+        ways.len() - missed.len(),
+        ways.len(),
+        GOAL.0 * 100.0,
+        GOAL.1 * 100.0
+    );
+    if missed.is_empty() {
+        return out + "\n";
+    }
+    let mut judged: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in missed.iter().flat_map(|way| &way.judged) {
+        *judged.entry(name).or_default() += 1;
+    }
+    let mut judged: Vec<(&str, usize)> = judged.into_iter().collect();
+    judged.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let judged: Vec<String> = judged.iter().map(|(name, count)| format!("{name} in {count}")).collect();
+    out += &format!(
+        " Of those {} that miss it, judged are: {}. The worst by the 90th percentile{}:\n\n\
+         | judged | rows | median | 90 % |\n|---|---|---|---|\n",
+        missed.len(),
+        judged.join(", "),
+        if missed.len() > LISTED { format!(", {LISTED} of them") } else { String::new() }
+    );
+    for way in missed.iter().take(LISTED) {
+        let (median, p90) = (percent(way.median), percent(way.p90));
+        let _ = writeln!(out, "| {} | {} | {median} | {p90} |", way.judged.join(", "), way.rows);
+    }
+    out
+}
+
 fn cross_page(
     ways: &[Way],
     single: &[Way],
@@ -171,43 +224,28 @@ fn cross_page(
             keys.join(", ")
         ),
     };
-    let medians = stats::sorted(ways.iter().map(|way| way.median));
-    let p90s = stats::sorted(ways.iter().map(|way| way.p90));
-    let at = |sorted: &[f64], p| percent(stats::percentile(sorted, p));
     let mut out = format!(
         "# Judged by sources that were not fitted to\n\n\
-         Made by `softhca bench cross-validate specs/timing/calibration.csv --map specs/timing/calibration.toml --responses FILE --page\n\
-         specs/timing/CROSS.md`, of the responses of [SENSITIVITY.md](SENSITIVITY.md). The sources are divided into halves in all {} ways; a factor for each\n\
-         number, the same in all profiles, is fitted to the rows of one half (least absolute errors, and as little moved as that needs) and judged by those of the\n\
-         other. As the profiles were chosen with all rows in sight, each fit begins with every number {:.0} % up or down at random: what its half does not tell\n\
-         it stays off.{}\n\n\
-         | of all ways | best | half | 90 of 100 | worst |\n|---|---|---|---|---|\n\
-         | median error of the rows judged | {} | {} | {} | {} |\n| their 90th percentile | {} | {} | {} | {} |\n",
+         Made by `softhca bench cross-validate specs/timing/calibration.csv --map specs/timing/calibration.toml --responses specs/timing/responses.json\n\
+         --page specs/timing/CROSS.md`, of the responses that [SENSITIVITY.md](SENSITIVITY.md) is made of. The sources are divided into halves in all {} ways; a\n\
+         factor for each number, the same in all profiles, is fitted to the rows of one half (least absolute errors, and as little moved as that needs) and judged\n\
+         by those of the other. As the profiles were chosen with all rows in sight, each fit begins with every number {:.0} % up or down at random: what its half\n\
+         does not tell it stays off. Each way is fitted from {STARTS} such starts, and its errors are those of all: which way a number is off is a matter of dice.{}\n\n\
+         | of all ways | best | half | 90 of 100 | worst |\n|---|---|---|---|---|\n",
         ways.len(),
         by * 100.0,
         documented,
-        at(&medians, 0.0),
-        at(&medians, 50.0),
-        at(&medians, 90.0),
-        at(&medians, 100.0),
-        at(&p90s, 0.0),
-        at(&p90s, 50.0),
-        at(&p90s, 90.0),
-        at(&p90s, 100.0),
     );
-    let mut worst: Vec<&Way> = ways.iter().collect();
-    worst.sort_by(|a, b| b.p90.total_cmp(&a.p90));
-    out += "\nThe ways that are worst by the 90th percentile:\n\n| judged | rows | median | 90 % |\n|---|---|---|---|\n";
-    for way in worst.iter().take(5) {
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {} |",
-            way.judged.join(", "),
-            way.rows,
-            percent(way.median),
-            percent(way.p90)
-        );
-    }
+    let mut quartet = |name: &str, pick: fn(&Way) -> f64| {
+        let sorted = stats::sorted(ways.iter().map(pick));
+        let at = |p| percent(stats::percentile(&sorted, p));
+        let _ = writeln!(out, "| {name} | {} | {} | {} | {} |", at(0.0), at(50.0), at(90.0), at(100.0));
+    };
+    quartet("median error of the rows judged", |way| way.median);
+    quartet("their 90th percentile", |way| way.p90);
+    quartet("median, from one start alone", |way| way.first.0);
+    quartet("90th percentile, from one start alone", |way| way.first.1);
+    out += &missed(ways);
     out += "\n| source | rows | median, fitted to all others | 90 % | median, in the half that is judged | 90 % |\n|---|---|---|---|---|---|\n";
     for way in single {
         let Some((name, median, p90)) = way.by_source.first() else { continue };
@@ -226,15 +264,15 @@ fn cross_page(
     }
     if !checked.is_empty() {
         out += "\nThese were run in the model, too, from the middle of all ways to the worst:\n\n\
-                | judged | median, by responses | in the model | 90 %, by responses | in the model |\n|---|---|---|---|---|\n";
+                | judged | median, by responses, from one start | in the model | 90 %, by responses | in the model |\n|---|---|---|---|---|\n";
         for (way, (median, p90)) in checked {
             let _ = writeln!(
                 out,
                 "| {} | {} | {} | {} | {} |",
                 way.judged.join(", "),
-                percent(way.median),
+                percent(way.first.0),
                 percent(*median),
-                percent(way.p90),
+                percent(way.first.1),
                 percent(*p90)
             );
         }

@@ -31,10 +31,15 @@ const OTHERS: [&str; 7] = [
 const OTHER_SECTIONS: [&str; 2] = ["command", "clock"];
 
 impl Number {
-    /// The number times `factor`, as text; `None` if it is the same again.
-    pub fn scaled(&self, factor: f64) -> Option<String> {
+    /// The number times `factor`, rounded if it counts something.
+    pub fn at(&self, factor: f64) -> f64 {
         let scaled = self.value * factor;
-        let scaled = if self.whole { scaled.round().max(1.0) } else { scaled };
+        if self.whole { scaled.round().max(1.0) } else { scaled }
+    }
+
+    /// The same as text; `None` if it is what it was.
+    pub fn scaled(&self, factor: f64) -> Option<String> {
+        let scaled = self.at(factor);
         (scaled != self.value).then(|| match self.whole {
             true => format!("{scaled:.0}"),
             // As precise as picoseconds.

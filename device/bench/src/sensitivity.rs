@@ -33,6 +33,8 @@ pub struct Place {
 pub struct Response {
     /// `section.key`.
     pub key: String,
+    /// It counts something, and stays whole.
+    pub whole: bool,
     /// By profile: its value, and what that rests on.
     pub values: BTreeMap<String, (f64, String)>,
     /// The model's values with less of it, in the order of the rows.
@@ -123,8 +125,9 @@ pub fn measure(
         };
         told(&key);
         let (low, high) = (moved(1.0 - choice.by)?, moved(1.0 + choice.by)?);
+        let whole = profiles.values().any(|n| n.whole);
         let values = profiles.into_iter().map(|(name, n)| (name, (n.value, n.rests_on))).collect();
-        found.push(Response { key, values, low, high });
+        found.push(Response { key, whole, values, low, high });
     }
     Ok(Responses { by: choice.by, places, numbers: found })
 }
@@ -139,15 +142,39 @@ pub(crate) fn errors(pairs: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
 /// From which change of its value on a row counts as moved.
 const MOVED: f64 = 0.005;
 
+impl Response {
+    /// How many times the number of `profile` is with more of it what it is with less of it: what counts something is rounded.
+    /// 1 if it is the same, or there is no such number.
+    pub fn ratio(&self, profile: &str, by: f64) -> f64 {
+        let Some((value, _)) = self.values.get(profile) else { return 1.0 };
+        let number = Number { key: String::new(), value: *value, whole: self.whole, rests_on: String::new() };
+        let at = |factor: f64| number.at(factor);
+        if at(1.0 - by) > 0.0 { at(1.0 + by) / at(1.0 - by) } else { 1.0 }
+    }
+}
+
 impl Responses {
+    /// As JSON, with a line for each row and each number.
+    ///
+    /// # Errors
+    /// A value can't be written.
+    pub fn json(&self) -> Result<String, Error> {
+        fn lines<T: Serialize>(all: &[T]) -> Result<String, Error> {
+            let line = |one| serde_json::to_string(one).map_err(|why| Error::new(why.to_string()));
+            Ok(all.iter().map(line).collect::<Result<Vec<String>, Error>>()?.join(",\n"))
+        }
+        let (places, numbers) = (lines(&self.places)?, lines(&self.numbers)?);
+        Ok(format!("{{\"by\":{},\n\"places\":[\n{places}\n],\n\"numbers\":[\n{numbers}\n]}}\n", self.by))
+    }
+
     /// The page: for each profile a table of the numbers that rows feel, those that move most first.
     /// One of `sample` rows of each group was asked.
     pub fn page(&self, sample: usize) -> String {
         let by = self.by * 100.0;
         let mut out = format!(
             "# What each number rests on, and what it moves\n\n\
-             Made by `softhca bench sensitivity specs/timing/calibration.csv --map specs/timing/calibration.toml --sample {sample} --page\n\
-             specs/timing/SENSITIVITY.md`: every number of a profile that packets may feel, {by:.0} % less and {by:.0} % more, against the published\n\
+             Made by `softhca bench sensitivity specs/timing/calibration.csv --map specs/timing/calibration.toml --sample {sample} --responses\n\
+             specs/timing/responses.json --page specs/timing/SENSITIVITY.md`: every number of a profile that packets may feel, {by:.0} % less and {by:.0} % more, against the published\n\
              rows. Errors are median and 90th percentile of all rows of the profile that were asked; *moved* is the share of them whose value changes by 0.5 % and\n\
              more. A number that is 0, or that is the same again when it is rounded, is not moved.\n"
         );
@@ -234,6 +261,7 @@ mod tests {
         };
         let number = |key: &str, low: [f64; 2], high: [f64; 2]| Response {
             key: key.into(),
+            whole: false,
             values: [("p".to_string(), (7.0, "estimate".to_string()))].into(),
             low: low.to_vec(),
             high: high.to_vec(),
@@ -247,6 +275,7 @@ mod tests {
                 number("a.much_ns", [80.0, 60.0], [150.0, 120.0]),
             ],
         };
+        assert_eq!(serde_json::from_str::<Responses>(&all.json().unwrap()).unwrap(), all);
         let page = all.page(1);
         assert!(page.contains("## p: 2 rows, median 10.0 %, 90th percentile 10.0 %"), "{page}");
         let (much, little) = (page.find("a.much_ns").unwrap(), page.find("a.little_ns").unwrap());
