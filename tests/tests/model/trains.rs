@@ -416,9 +416,9 @@ fn full_flow_is_cut_anywhere() {
 /// Full flow goes on over the ends of messages: of any lengths, with what is no write between them, and whatever cuts it.
 #[test]
 fn full_flow_over_ends_of_messages() {
-    for seed in 0..16u64 {
+    for seed in 0..24u64 {
         let rts = RtsAttr { send_psn: Psn::new(0xff_ffc0 + seed as u32), ..RtsAttr::default() };
-        let options = Options { mtu: 3 + (seed % 3) as u8, rts, ..options() };
+        let options = Options { mtu: 3 + (seed % 3) as u8, roce: seed / 4 % 2 == 1, rts, ..options() };
         same(&format!("messages of seed {seed}"), &options, 1, |pair| {
             let mut numbers = pattern(seed + 50, 160).into_iter().map(u64::from);
             let mut number = || numbers.next().unwrap_or_default();

@@ -1,5 +1,5 @@
 //! The receiver of a run in full flow, as an adapter carries it out: it takes each packet like the one before it, once it was asked
-//! whether it does ([`Executor::takes_plainly`]). Units, counters and what is told of packets are as ever; the sender's side is
+//! whether it does ([`Executor::takes_messages`]). Units, counters and what is told of packets are as ever; the sender's side is
 //! [`super::outflow`].
 
 use hca_spec::ids::{Psn, Qpn};
@@ -8,7 +8,6 @@ use hca_spec::wire::Operation;
 
 use super::Executor;
 use super::ethernet::{Way, count_unicast};
-use crate::engines::qp::responder::Current;
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::link_layer::{Packet, Path};
@@ -16,15 +15,7 @@ use crate::units::{Inbound, Receives};
 use crate::wire::Repr;
 
 impl Executor<'_> {
-    /// Whether packets with these headers that come to a port do what the one before them did: they are written where that was.
-    pub(crate) fn takes_plainly(&self, port: u8, (packet, first): (&Packet, Psn)) -> bool {
-        self.qps.get(packet.repr().dest_qp.0).is_some_and(|qp| {
-            matches!(qp.responder.current, Some(Current::Write { srqn: None, .. }))
-                && qp.landing(self.core.function.key_changes).is_some()
-        }) && self.takes_messages(port, (packet, first))
-    }
-
-    /// Whether packets with these headers that come to a port do so within each message, if that is a write.
+    /// Whether packets with these headers that come to a port, in the middle of writes, are taken like the ones before them.
     pub(crate) fn takes_messages(&self, port: u8, (packet, first): (&Packet, Psn)) -> bool {
         let Self { core, qps, side, .. } = self;
         let repr = packet.repr();

@@ -207,11 +207,6 @@ impl Executor<'_> {
         Some(packet)
     }
 
-    /// Whether all of its memory answers at once.
-    pub(crate) fn answers_at_once(&self) -> bool {
-        self.core.function.outstanding.is_none()
-    }
-
     /// Whether a queue pair has more to send than the message that it is at.
     pub(crate) fn has_more(&self, qpn: Qpn) -> bool {
         self.qps.get(qpn.0).is_some_and(|qp| qp.sq.waiting() > 0)
@@ -230,7 +225,10 @@ impl Executor<'_> {
         let cursor = qp.requester.cursor;
         before.extend(qp.run.take_if(|run| !run.covers(cursor, keys)));
         flow.waits = None;
-        self.take_turn(now, &HcaEvent::SendTurn(qpn));
+        match self.core.function.outstanding.is_some() {
+            true => self.admit(now, HcaEvent::SendTurn(qpn)),
+            false => self.take_turn(now, &HcaEvent::SendTurn(qpn)),
+        }
     }
 
     /// Whether a flow goes on behind an event that was none of its own: its queue pair sends, with no other run than one that is like
@@ -242,9 +240,10 @@ impl Executor<'_> {
         keys: u64,
         sample: &Packet,
     ) -> bool {
-        let Self { core, qps, .. } = self;
+        let Self { core, qps, side, .. } = self;
         let (Some(qp), Some(out)) = (qps.get(qpn.0), core.chip.ports.get_mut(port)) else { return false };
-        let goes_on = qp.state == QpState::Rts
+        let goes_on = side.parked.is_empty()
+            && qp.state == QpState::Rts
             && core.function.key_changes == keys
             && qp.congestion.is_none()
             && qp.group == 0

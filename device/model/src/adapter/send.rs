@@ -585,9 +585,6 @@ impl Core<'_> {
     /// Builds and sends the packet at the cursor.
     #[inline(always)]
     fn transmit_cursor(&mut self, now: Ps, qp: &mut QueuePair) -> Option<Sending> {
-        if qp.run.is_none() {
-            self.begin_run(qp);
-        }
         if let Some(run) = &qp.run {
             match run.packet(qp.requester.cursor, self.function.key_changes, &mut Vec::new()) {
                 Some(planned) => return Some(self.transmit_run(now, qp, planned)),
@@ -637,7 +634,9 @@ impl Core<'_> {
             ready = self.chip.units.gather(now, qpn.0, free, data);
         }
         let built = (packet, index, psn, repr.operation);
-        Some(self.launch_request(now, qp, (free, ready), service, built))
+        let sent = self.launch_request(now, qp, (free, ready), service, built);
+        self.begin_run(qp);
+        Some(sent)
     }
 
     /// Takes a request packet to the port: the unit is done with it at `free` and its data is there at `ready`.

@@ -1,7 +1,7 @@
 //! A train in full flow: all its packets are of one run, nobody else wants to send or waits, and the receiver takes one like the
 //! other. Then no packets are made: of each, only the times of its stages are kept, in the same order and with the same places as
 //! those of packets. Before anything else happens the packets are there again; while the world's owner has his turn and lets nothing
-//! happen but that the time goes on, the flow stays as it is. On links with credits it goes on over the ends of messages ([`apart`]).
+//! happen but that the time goes on, the flow stays as it is. It goes on over the ends of messages ([`apart`]).
 
 mod apart;
 mod ends;
@@ -32,9 +32,7 @@ const PUT_OFF: u32 = 64;
 /// The times of a train in full flow. When the first event of each stage is, the train knows.
 pub(super) struct Flow {
     out: Outflow,
-    departs: VecDeque<Key>,
-    arrives: VecDeque<Key>,
-    receives: VecDeque<Key>,
+    times: Times,
     /// PSN that the receiver expects.
     next: Psn,
     /// Any packet of it.
@@ -48,12 +46,15 @@ pub(super) struct Flow {
     apart: Apart,
     /// Runs that the queue pair had before, and of which packets are under way.
     before: VecDeque<Box<Run>>,
-    /// It goes on over the ends of messages.
-    over_ends: bool,
-    /// Something else has happened that leaves it as it is, if its ends do.
-    disturbed: bool,
     /// Events so far.
     events: u32,
+}
+
+/// When packets are at their stages, in order.
+struct Times {
+    departs: VecDeque<Key>,
+    arrives: VecDeque<Key>,
+    receives: VecDeque<Key>,
 }
 
 /// A flow whose owner does something else that concerns no packet.
@@ -137,8 +138,12 @@ impl World {
         until: &mut Ps,
         pace: &mut impl Pace,
     ) -> Ended {
+        if self.heap.next_key().is_some_and(|next| next < train.next().0) {
+            return self.beside(train, flow, others, until, pace);
+        }
         loop {
             let beyond = match self.flow_on(train, flow, others, until, pace) {
+                Ok(Ended::Before) => return self.beside(train, flow, others, until, pace),
                 Ok(ended) => return ended,
                 Err(beyond) => beyond,
             };
@@ -150,12 +155,11 @@ impl World {
                             flow.left.push(sent);
                         }
                     }
-                    let turns = rest == Rest::Turns && flow.over_ends && flow.left.is_empty();
-                    if turns && self.turn_apart(train, flow) {
-                        return Ended::Asks;
-                    }
-                    if turns {
-                        return Ended::Rest(Rest::None);
+                    if rest == Rest::Turns && flow.left.is_empty() {
+                        return match self.turn_apart(train, flow) {
+                            true => Ended::Asks,
+                            false => Ended::Rest(Rest::None),
+                        };
                     }
                     if rest != Rest::None || !flow.left.is_empty() {
                         return Ended::Rest(rest);
@@ -290,21 +294,9 @@ impl World {
                 done?;
                 before = limit(heap);
             }
-            let Flow {
-                out,
-                departs,
-                arrives,
-                receives,
-                next,
-                sample,
-                payload,
-                left,
-                apart,
-                before: runs,
-                over_ends,
-                events,
-                ..
-            } = &mut *flow;
+            let Flow { out, times, next, sample, payload, left, apart, before: runs, events, .. } =
+                &mut *flow;
+            let Times { departs, arrives, receives } = times;
             let (mut key, mut stage) = train.next_that_moves();
             let bound = key.min(before);
             // Departures that only make a queue longer, and receptions that are put off: nothing comes of them.
@@ -392,8 +384,9 @@ impl World {
                     };
                     sender.hand_over(trace, commands, captured);
                     if let Some((start, len)) = first {
+                        let room = blocks(len) as u8;
                         let mut takes =
-                            || intake.is_none_or(|intake| intake.take_quietly(now, near, lane, room as u8));
+                            || intake.is_none_or(|intake| intake.take_quietly(now, near, lane, room));
                         if !left.is_empty() || !takes() {
                             return Err(Beyond::Sent((start, len), rest));
                         }
@@ -404,8 +397,8 @@ impl World {
                     }
                     match rest {
                         Rest::None => {}
-                        Rest::Turns if *over_ends => return Err(Beyond::Turn),
-                        rest => return Ok(Ended::Rest(rest)),
+                        Rest::Turns => return Err(Beyond::Turn),
+                        Rest::Pump => return Ok(Ended::Rest(rest)),
                     }
                     before = limit(heap);
                     regular = may_put_off > 0 && stage == Stage::Port;
@@ -415,7 +408,7 @@ impl World {
                 }
                 Stage::Arrive => {
                     take(arrives, train.first_mut(Stage::Arrive));
-                    let of = (*payload, len, lane);
+                    let of = (*payload, len, sample.lane());
                     let at = receiver.flow_arrive(now, way.to_port, peer, service, of, &mut None);
                     if receiver.core.traces() {
                         sample.set_psn(next.add(receives.len() as u32));
@@ -449,10 +442,8 @@ impl World {
                             let of = (sample.path(), sample.repr());
                             receiver.flow_receive(now, of, (psn, run.asks(psn)), run.payload(psn))
                         });
-                    match received {
-                        true => {}
-                        false if *over_ends => return Err(Beyond::Apart(stage)),
-                        false => return Ok(Ended::Back(stage)),
+                    if !received {
+                        return Err(Beyond::Apart(stage));
                     }
                     take(receives, train.first_mut(Stage::Receive));
                     *next = psn.next();
@@ -483,7 +474,7 @@ impl World {
         if let Some(at) = link.carrier.pass(start, near, len) {
             let there = Class::Packet.at(way.to, way.to_port);
             let key = self.heap.reserve(at + way.forth, there);
-            keep(&mut flow.arrives, train.first_mut(Stage::Arrive), key);
+            keep(&mut flow.times.arrives, train.first_mut(Stage::Arrive), key);
         }
         true
     }

@@ -51,6 +51,12 @@ impl World {
         }
     }
 
+    /// The same as [`World::execute`], not inlined.
+    #[inline(never)]
+    pub(super) fn execute_here(&mut self, at: Ps, event: Event) {
+        self.execute(at, event);
+    }
+
     /// An event happens.
     #[inline(always)]
     pub(super) fn execute(&mut self, at: Ps, event: Event) {

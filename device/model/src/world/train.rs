@@ -294,7 +294,7 @@ impl Train {
     }
 
     /// The same for a packet that the sender receives: of its peer, that packets were received cuts nothing.
-    fn is_cut_by_packet(&self, repr: &Repr) -> bool {
+    pub(super) fn is_cut_by_packet(&self, repr: &Repr) -> bool {
         match repr.dest_qp {
             Qpn(0 | 1) => true,
             // It takes a key out of use.
@@ -443,6 +443,7 @@ impl World {
             let nexts = self.trains.iter().enumerate().map(|(i, train)| (train.next().0, i));
             let own = nexts.min().filter(|(key, _)| *key != Key::NEVER);
             let own = own.filter(|(key, _)| self.heap.next_key().is_none_or(|next| *key < next));
+            let own = own.or_else(|| self.flow_beside_next());
             let Some(at) = own.map(|(key, _)| key).or(self.heap.next_key()).map(|key| key.at()) else {
                 self.now = self.now.max(*until);
                 pace.more(self);
@@ -462,7 +463,7 @@ impl World {
                     }
                 }
                 None => {
-                    self.rouse_for_next();
+                    self.rouse();
                     let Some((at, event)) = self.heap.pop_until(*until) else { return false };
                     self.cut_by(&event);
                     self.execute(at, event);
@@ -485,9 +486,9 @@ impl World {
         let mut train = self.trains.swap_remove(i);
         // Since it ran last, anything may have happened.
         train.known = None;
-        let others = self.trains.iter().map(|train| train.next().0).min().unwrap_or(Key::NEVER);
-        let mut flow = self.resume(&mut train);
+        let mut flow = self.resume(&train);
         let goes_on = loop {
+            let others = self.trains.iter().map(|train| train.next().0).min().unwrap_or(Key::NEVER);
             let (stage, rest) = match flow.as_deref_mut() {
                 Some(flowing) => match self.step_flow(&mut train, flowing, others, until, pace) {
                     Ended::Before => break true,

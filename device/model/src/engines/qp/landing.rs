@@ -53,7 +53,7 @@ impl QueuePair {
         let Some(Current::Write { left, total, .. }) = &self.responder.current else { return };
         let (left, mtu) = (*left, self.params.mtu as u64);
         let written = total.saturating_sub(left);
-        if left >= LEAST * mtu && written % (AGAIN * mtu) == mtu && self.landing(keys).is_none() {
+        if left >= LEAST * mtu && written % (AGAIN * mtu) == 0 && self.landing(keys).is_none() {
             let pages = pages_of(view.icm(), who, to.rkey, to.va, left, Access::RemoteWrite);
             let pages = pages.filter(|pages| is_there(pages, left));
             self.responder.landing = pages.map(|pages| Box::new(Landing { pages, va: to.va, keys }));

@@ -188,7 +188,7 @@ impl Run {
 }
 
 impl QueuePair {
-    /// Whether a run might begin with the packet at the cursor.
+    /// Whether a run might begin with the packet at the cursor, behind one that was made.
     #[inline]
     pub(crate) fn may_run(&self) -> bool {
         let r = &self.requester;

@@ -1,10 +1,9 @@
 //! Full flow goes on over the ends of messages: the first and the last packet of each, and whatever else is like no other, are packets
 //! among the times of those that are alike, and come where any packet comes. Each of their events is what it is without a flow; so is
-//! the turn that makes such a packet, and the reception of the one that the receiver has to look up the rest of its message for.
+//! the turn that makes such a packet, and the reception of one for which the receiver has to look up where it goes.
 //!
 //! So are a few events beside the flow: an acknowledgement is made, comes back, and completes messages. Behind each of these it is
-//! asked whether the flow's ends are as it needs them. Where links have no credits, or memory of either end answers later, a flow ends
-//! with its run.
+//! asked whether the flow's ends are as it needs them.
 
 use std::collections::VecDeque;
 
@@ -12,12 +11,15 @@ use hca_firmware::FunctionId;
 use hca_spec::ids::{Psn, Qpn};
 use hca_spec::wire::Operation;
 
-use super::{Flow, Suspended, keep, take};
+use super::{Ended, Flow, Suspended, Times, goes_on_to, keep, take};
 use crate::adapter::Hca;
 use crate::adapter::core::{Arrived, HcaEvent};
+use crate::adapter::outflow::Rest;
 use crate::engines::qp::run::Run;
 use crate::ground::node::PortRef;
+use crate::ground::time::{Key, Ps};
 use crate::link_layer::{Packet, blocks};
+use crate::world::pace::Pace;
 use crate::world::stages::Stage;
 use crate::world::track::Way;
 use crate::world::train::Train;
@@ -76,12 +78,13 @@ pub(super) fn run_at<'a>(before: &'a VecDeque<Box<Run>>, own: Option<&'a Run>, p
 impl Flow {
     /// Whether nothing of it is under way.
     pub(super) fn is_over(&self) -> bool {
-        self.receives.is_empty() && self.arrives.is_empty() && self.departs.is_empty() && self.out.is_idle()
+        let Times { departs, arrives, receives } = &self.times;
+        receives.is_empty() && arrives.is_empty() && departs.is_empty() && self.out.is_idle()
     }
 
     /// PSN of the next packet that its queue pair makes.
     fn cursor(&self) -> Psn {
-        let Self { receives, arrives, left, out, departs, next, .. } = self;
+        let Self { times: Times { departs, arrives, receives }, left, out, next, .. } = self;
         next.add((receives.len() + arrives.len() + left.len() + out.waiting() + departs.len()) as u32)
     }
 }
@@ -92,18 +95,38 @@ impl World {
         self.flow.as_ref().is_some_and(|kept| kept.from == train.from && !kept.flow.is_over())
     }
 
-    /// The event on the heap that is next is about to happen: a flow that was kept stays if it may.
+    /// The train whose flow is kept, if what is next on the heap may happen beside that; and when that is.
     #[inline]
-    pub(in crate::world) fn rouse_for_next(&mut self) {
-        let Some(Suspended { from, flow }) = &mut self.flow else { return };
-        let train = self.trains.iter().find(|train| train.from == *from);
-        let passes = |train: &Train| {
-            let next = self.heap.peek();
-            next.is_some_and(|event| train.lets_pass(event, flow.peer()) && !train.is_cut_by(event))
-        };
-        match flow.over_ends && train.is_some_and(|train| passes(train)) {
-            true => flow.disturbed = true,
-            false => self.rouse(),
+    pub(in crate::world) fn flow_beside_next(&self) -> Option<(Key, usize)> {
+        let Suspended { from, flow } = self.flow.as_ref()?;
+        let (i, train) = self.trains.iter().enumerate().find(|(_, train)| train.from == *from)?;
+        let passes = self.heap.peek().is_some_and(|event| train.lets_pass(event, flow.peer()));
+        passes.then_some((self.heap.next_key()?, i))
+    }
+
+    /// What is next on the heap happens beside a flow, if it may, and nothing of `others` is before it.
+    pub(super) fn beside(
+        &mut self,
+        train: &Train,
+        flow: &mut Flow,
+        others: Key,
+        until: &mut Ps,
+        pace: &mut impl Pace,
+    ) -> Ended {
+        let Some(key) = self.heap.next_key().filter(|key| *key < others) else { return Ended::Before };
+        if !self.heap.peek().is_some_and(|event| train.lets_pass(event, flow.peer())) {
+            return Ended::Before;
+        }
+        let effects = self.has_effects();
+        if key.at() > *until && !goes_on_to(key.at(), &mut self.now, until, pace, effects) {
+            return Ended::Enough;
+        }
+        if let Some((at, event)) = self.heap.pop() {
+            self.execute_here(at, event);
+        }
+        match self.flows_on(train, flow) {
+            true => Ended::Asks,
+            false => Ended::Rest(Rest::None),
         }
     }
 
@@ -158,7 +181,7 @@ impl World {
             let key = heap.reserve(at.max(*now), own);
             match event {
                 HcaEvent::Depart(departing) => {
-                    keep(&mut flow.departs, train.first_mut(Stage::Depart), key);
+                    keep(&mut flow.times.departs, train.first_mut(Stage::Depart), key);
                     match run.is_some_and(|run| run.is_of(&departing.packet)) {
                         true => train.give_back(departing.packet),
                         false => flow.apart.push(departing.packet),
@@ -178,14 +201,15 @@ impl World {
     /// A packet that is like no other is at its receiver's port. Returns whether the flow goes on; `None`: it does not, and nothing
     /// has happened.
     pub(super) fn arrive_apart(&mut self, train: &mut Train, flow: &mut Flow) -> Option<bool> {
-        let (now, Way { to, to_port, from_port, back, .. }) = (self.now, train.way);
-        let mut packet = flow.apart.take(flow.next.add(flow.receives.len() as u32))?;
+        let (now, Way { to, to_port, from_port, back, credits, .. }) = (self.now, train.way);
+        let mut packet = flow.apart.take(flow.next.add(flow.times.receives.len() as u32))?;
+        let ingress = train.ingress(packet.lane(), packet.len());
         let mut receiver = self.hcas.get_mut(to.0)?.executor(FunctionId::FIRST)?;
         if !packet.is_built() || receiver.is_backed_up() || !receiver.hands_up(to_port, &mut packet) {
             flow.apart.push(packet);
             return None;
         }
-        take(&mut flow.arrives, train.first_mut(Stage::Arrive));
+        take(&mut flow.times.arrives, train.first_mut(Stage::Arrive));
         let room = blocks(packet.len());
         let Ok((at, arrived)) = receiver.take_in(now, to_port, packet) else {
             tracing::error!("a packet that was built here is not good");
@@ -193,10 +217,14 @@ impl World {
         };
         let watched = receiver.core.chip.watch.as_ref().is_some_and(|watch| watch.has_news());
         let key = self.heap.reserve(at, Class::Node.at(to, 0));
-        keep(&mut flow.receives, train.first_mut(Stage::Receive), key);
+        keep(&mut flow.times.receives, train.first_mut(Stage::Receive), key);
         flow.apart.push(arrived.into());
         if watched {
             self.collect(to, FunctionId::FIRST);
+        }
+        if !credits {
+            self.return_credits(ingress, at);
+            return Some(true);
         }
         let out = self.hcas.get_mut(train.from.0)?.chip.ports.get_mut(from_port)?;
         let waited_for = out.outlet.credit_lifted(now, flow.out.lifted(), room, at + back);
@@ -216,7 +244,7 @@ impl World {
                 sender.packet_of_run((train.qpn, from_port), psn, &flow.before, &mut train.spare)?
             }
         };
-        take(&mut flow.receives, train.first_mut(Stage::Receive));
+        take(&mut flow.times.receives, train.first_mut(Stage::Receive));
         flow.next = psn.next();
         while flow.before.pop_front_if(|run| run.left(flow.next) == 0).is_some() {}
         let mut receiver = self.hcas.get_mut(to.0)?.executor(FunctionId::FIRST)?;
@@ -249,7 +277,9 @@ impl Train {
             Event::Hca { hca, function: FunctionId::FIRST, event: HcaEvent::Receive(arrived), .. }
                 if *hca == self.from =>
             {
-                arrived.port == from_port && acknowledges(arrived.packet(), self.qpn)
+                arrived.port == from_port
+                    && acknowledges(arrived.packet(), self.qpn)
+                    && !self.is_cut_by_packet(arrived.repr())
             }
             Event::Arrive { hca, port, packet, .. } if *hca == self.from => {
                 *port == from_port && acknowledges(packet, self.qpn)

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use hca_firmware::FunctionId;
 use hca_spec::ids::Psn;
 
-use super::{Flow, Suspended, apart};
+use super::{Flow, Suspended, Times, apart};
 use crate::engines::qp::run::Run;
 use crate::ground::time::Key;
 use crate::link_layer::{Packet, Sent};
@@ -45,8 +45,7 @@ impl World {
             return None;
         }
         let (run, cursor) = (sender.run_of(qpn)?, sender.cursor_of(qpn)?);
-        let over_ends = way.credits && sender.answers_at_once() && receiver.answers_at_once();
-        if run.left(cursor) < LEAST && !(over_ends && sender.has_more(qpn)) {
+        if run.left(cursor) < LEAST && !sender.has_more(qpn) {
             return None;
         }
         let [departs, arrives, receives] = train.queues();
@@ -59,7 +58,7 @@ impl World {
         let (head, _, _) = run.shape();
         let peer = head.dest_qp;
         let belongs = |run: &Run, packet: &Packet, psn: Psn| {
-            run.has_made(packet, psn) || over_ends && apart::is_one(packet, (psn, peer))
+            run.has_made(packet, psn) || apart::is_one(packet, (psn, peer))
         };
         let mut psns = (0..).map(|i| next.add(i));
         let mut alike =
@@ -75,11 +74,7 @@ impl World {
         let mut sample =
             sender.packet_of_run((qpn, way.from_port), cursor, &VecDeque::new(), &mut train.spare)?;
         let taken = receiver.hands_up(way.to_port, &mut sample);
-        let takes = match over_ends {
-            true => receiver.takes_messages(way.to_port, (&sample, next)),
-            false => receiver.takes_plainly(way.to_port, (&sample, next)),
-        };
-        if !taken || !takes {
+        if !taken || !receiver.takes_messages(way.to_port, (&sample, next)) {
             train.give_back(sample);
             return None;
         }
@@ -105,25 +100,21 @@ impl World {
         let left = Vec::new();
         Some(Box::new(Flow {
             out,
-            departs,
-            arrives,
-            receives,
+            times: Times { departs, arrives, receives },
             next,
             sample,
             payload,
             left,
             apart,
             before: VecDeque::new(),
-            over_ends,
-            disturbed: false,
             events: 0,
         }))
     }
 
     /// Its packets are there again.
     pub(in crate::world) fn end_flow(&mut self, train: &mut Train, flow: Box<Flow>) {
-        let Flow { out, departs, arrives, receives, next, sample, left, mut apart, before, events, .. } =
-            *flow;
+        let Flow { out, times, next, sample, left, mut apart, before, events, .. } = *flow;
+        let Times { departs, arrives, receives } = times;
         if events < WORTH {
             train.no_flow = PAUSE;
         }
@@ -174,15 +165,11 @@ impl World {
 
     /// Takes the flow of a train that was kept; another's is ended.
     #[inline]
-    pub(in crate::world) fn resume(&mut self, train: &mut Train) -> Option<Box<Flow>> {
-        let Suspended { from, mut flow } = self.flow.take()?;
+    pub(in crate::world) fn resume(&mut self, train: &Train) -> Option<Box<Flow>> {
+        let Suspended { from, flow } = self.flow.take()?;
         if from != train.from {
             self.flow = Some(Suspended { from, flow });
             self.rouse();
-            return None;
-        }
-        if std::mem::take(&mut flow.disturbed) && !self.flows_on(train, &mut flow) {
-            self.end_flow(train, flow);
             return None;
         }
         Some(flow)

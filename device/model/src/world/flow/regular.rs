@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use hca_spec::ids::Qpn;
 
-use super::{Beyond, Flow};
+use super::{Beyond, Flow, Times};
 use crate::adapter::Executor;
 use crate::adapter::outflow::{Rest, Sending};
 use crate::ground::node::{HcaId, PortRef};
@@ -85,7 +85,7 @@ impl Flow {
         hands.sender.end_series();
         hands.receiver.end_receives(series);
         train.set_first(Stage::Port, port);
-        let Self { departs, arrives, receives, events, .. } = self;
+        let Self { times: Times { departs, arrives, receives }, events, .. } = self;
         train.set_first(Stage::Depart, first_of(departs));
         train.set_first(Stage::Arrive, first_of(arrives));
         train.set_first(Stage::Receive, first_of(receives));
@@ -109,14 +109,16 @@ impl Flow {
         let own = Class::Node.at(from, 0);
         let at_port = Class::Packet.at(way.to, way.to_port);
         let there = Class::Node.at(way.to, 0);
-        let (mut departure, mut arrival) = (first_of(&self.departs).at(), first_of(&self.arrives).at());
-        let mut reception = first_of(&self.receives).at();
+        let (mut departure, mut arrival) =
+            (first_of(&self.times.departs).at(), first_of(&self.times.arrives).at());
+        let mut reception = first_of(&self.times.receives).at();
         let mut may_go_round = true;
         while progress.events < unasked.events {
             let Hands {
                 sender, receiver, carrier, near, intake, heap, peer, service, room, may_put_off, ..
             } = &mut *hands;
-            let Self { out, departs, arrives, receives, next, payload, .. } = &mut *self;
+            let Self { out, times, next, payload, sample, .. } = &mut *self;
+            let Times { departs, arrives, receives } = times;
             let first = departure.min(arrival).min(reception);
             let at = first.min(port.at());
             let is_new = at > *progress.until;
@@ -146,7 +148,7 @@ impl Flow {
                 }
                 arrives.pop_front();
                 arrival = first_of(arrives).at();
-                let of = (*payload, len, lane);
+                let of = (*payload, len, sample.lane());
                 let free = receiver.flow_arrive(at, way.to_port, *peer, *service, of, series);
                 receives.push_back(heap.reserve(free, there));
                 reception = reception.min(free);
@@ -184,8 +186,9 @@ impl Flow {
                 && let Some(series) = series
             {
                 self.go_round(hands, progress, (before, unasked), port, series)?;
-                departure = first_of(&self.departs).at();
-                (arrival, reception) = (first_of(&self.arrives).at(), first_of(&self.receives).at());
+                departure = first_of(&self.times.departs).at();
+                (arrival, reception) =
+                    (first_of(&self.times.arrives).at(), first_of(&self.times.receives).at());
             }
         }
         Ok(())

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use super::regular::{Hands, Progress, first_of};
-use super::{Beyond, Flow};
+use super::{Beyond, Flow, Times};
 use crate::adapter::outflow::Rest;
 use crate::ground::time::{EventHeap, Key, Ps, Source};
 use crate::units::Receives;
@@ -41,7 +41,7 @@ impl Flow {
         series: &mut Receives,
     ) -> Result<(), Beyond> {
         let Hands { from, way, sender, receiver, carrier, near, intake, heap, room, may_put_off, .. } = hands;
-        let Self { out, departs, arrives, receives, next, sample, .. } = self;
+        let Self { out, times: Times { departs, arrives, receives }, next, sample, .. } = self;
         let begun = *progress.now;
         let round = port.at() - begun;
         let (Some(arrival), Some(reception)) = (phase(arrives, begun, round), phase(receives, begun, round))
@@ -108,7 +108,7 @@ impl Flow {
         }
         let count = rounds as usize;
         sender.made_ahead(*progress.now, out, [count, joined]);
-        receiver.receive_all((way.to_port, len, lane), series, (first, round), count);
+        receiver.receive_all((way.to_port, len, sample.lane()), series, (first, round), count);
         let at_port = Class::Packet.at(way.to, way.to_port);
         turn(arrives, rounds.into(), round, heap, at_port);
         turn(receives, rounds.into(), round, heap, Class::Node.at(way.to, 0));
