@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo build --release -p hca-tests --example cost
-//! target/release/examples/cost BYTES MESSAGES [write|read] [ib|roce] [check]
+//! target/release/examples/cost BYTES MESSAGES [write|read|send] [ib|roce] [check]
 //! valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null target/release/examples/cost 8 320
 //! ```
 //!
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |i: usize| arguments.get(i).and_then(|a| a.parse::<usize>().ok());
     let (Some(len), Some(messages)) = (number(0).filter(|len| *len <= MEMORY), number(1)) else {
-        eprintln!("usage: cost BYTES MESSAGES [write|read] [ib|roce] [check]");
+        eprintln!("usage: cost BYTES MESSAGES [write|read|send] [ib|roce] [check]");
         return ExitCode::from(2);
     };
     let roce = arguments.get(3).is_some_and(|ports| ports == "roce");
@@ -39,12 +39,16 @@ fn main() -> ExitCode {
     let (address, rkey) = (pair.ends[1].mr.address, pair.ends[1].mr.key);
     let op = match arguments.get(2).map(String::as_str) {
         Some("read") => SendOp::Read { address, rkey },
+        Some("send") => SendOp::Send { imm: None },
         _ => SendOp::Write { address, rkey, imm: None },
     };
     let batches = (messages as u64).div_ceil(BATCH);
     let start = Instant::now();
+    let receives = if matches!(op, SendOp::Send { .. }) { BATCH } else { 0 };
     for _ in 0..batches {
+        (0..receives).for_each(|i| pair.recv(1, i, 0, len));
         pair.batch(BATCH, op, len);
+        (0..receives).for_each(|i| _ = pair.received_ok(1, i));
     }
     let each = start.elapsed().as_nanos() as f64 / (batches * BATCH) as f64;
     println!("{} messages of {len} bytes, {each:.0} ns each", batches * BATCH);

@@ -462,6 +462,42 @@ fn full_flow_over_ends_of_messages() {
     }
 }
 
+/// Sends are in full flow, too: into buffers of one piece and of several, of which packets go into two, shorter and longer than what is
+/// looked up at once, with writes between them and too little room in the end.
+#[test]
+fn full_flow_of_sends() {
+    for seed in 0..16u64 {
+        let options = Options { mtu: 3 + (seed % 3) as u8, roce: seed / 4 % 2 == 1, ..options() };
+        same(&format!("sends of seed {seed}"), &options, 1, |pair| {
+            let mut numbers = pattern(seed + 90, 120).into_iter().map(|number| number as usize);
+            let mut number = || numbers.next().unwrap_or_default();
+            let mut receives = Vec::new();
+            for i in 0..20 {
+                let len = if seed % 4 == 0 { 65_536 } else { 12_000 + number() * 1200 };
+                if i % 6 == 5 {
+                    write(pair, 0, i, (number(), len));
+                    continue;
+                }
+                let first = if seed % 2 == 0 { len } else { 1000 + number() * 100 };
+                let all =
+                    [(300_000 + number(), first), (700_000 - number() * 7, len - first.min(len) + number())];
+                let pieces = all.map(|(offset, len)| pair.ends[1].sge(offset, len.max(1)));
+                pair.ends[1].qp.post_recv(i, &pieces).expect("post_recv");
+                receives.push(i);
+                let sge = [pair.ends[0].sge(number(), len)];
+                pair.send(0, &SendRequest::new(i, SendOp::Send { imm: None }, &sge));
+            }
+            (0..20).for_each(|i| _ = pair.sent_ok(0, i));
+            receives.into_iter().for_each(|i| _ = pair.received_ok(1, i));
+            pair.recv(1, 20, 0, 40_000);
+            let sge = [pair.ends[0].sge(0, 60_000)];
+            pair.send(0, &SendRequest::new(20, SendOp::Send { imm: None }, &sge));
+            let (_, completion) = pair.received(1);
+            assert!(completion.status.is_err(), "60000 bytes came into 40000");
+        });
+    }
+}
+
 /// PSNs that begin anew on the way; many messages, of which one begins where the other ends; adapters and links that are slower or faster.
 #[test]
 fn full_flow_of_many_kinds() {

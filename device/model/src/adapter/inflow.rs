@@ -8,14 +8,14 @@ use hca_spec::wire::Operation;
 
 use super::Executor;
 use super::ethernet::{Way, count_unicast};
-use crate::ground::region::Payload;
+use crate::ground::region::{Pages, Payload};
 use crate::ground::time::Ps;
 use crate::link_layer::{Packet, Path};
 use crate::units::{Inbound, Receives};
 use crate::wire::Repr;
 
 impl Executor<'_> {
-    /// Whether packets with these headers that come to a port, in the middle of writes, are taken like the ones before them.
+    /// Whether packets with these headers that come to a port, in the middle of messages, are taken like the ones before them.
     pub(crate) fn takes_messages(&self, port: u8, (packet, first): (&Packet, Psn)) -> bool {
         let Self { core, qps, side, .. } = self;
         let repr = packet.repr();
@@ -26,7 +26,7 @@ impl Executor<'_> {
             && !core.chip.captures()
             && core.chip.managed.port(port).is_some_and(active)
             && !packet.met_congestion()
-            && repr.operation == Operation::WriteMiddle
+            && matches!(repr.operation, Operation::WriteMiddle | Operation::SendMiddle)
             && qp.service == ServiceType::Rc
             && qp.state == QpState::Rts
             && qp.responder.epsn == first
@@ -37,9 +37,9 @@ impl Executor<'_> {
             && qp.check_way(&view, port, packet.path()).is_ok()
     }
 
-    /// How long a packet of a flow with so much payload keeps a unit busy that receives it.
-    pub(crate) fn flow_service(&self, payload: usize) -> Ps {
-        self.core.chip.timing.receive(Operation::WriteMiddle, payload)
+    /// How long a packet of a flow with these headers and so much payload keeps a unit busy that receives it.
+    pub(crate) fn flow_service(&self, repr: &Repr, payload: usize) -> Ps {
+        self.core.chip.timing.receive(repr.operation, payload)
     }
 
     /// A packet of a flow with so many bytes of payload, `len` on the link, comes to a port by that lane. Returns when it has passed the
@@ -104,42 +104,40 @@ impl Executor<'_> {
         }
     }
 
-    /// How many packets, each with so many bytes of payload, of a write in progress may be written later than they come, of `most`.
-    pub(crate) fn may_put_off(&self, qpn: Qpn, payload: usize, most: u32) -> u32 {
+    /// How many packets of a message in progress, with these headers and so many bytes of payload each, may be written later than they
+    /// come, of `most`.
+    pub(crate) fn may_put_off(&self, repr: &Repr, payload: usize, most: u32) -> u32 {
         let Self { core, qps, .. } = self;
-        let Some(qp) = qps.get(qpn.0).filter(|_| core.chip.watch.is_none()) else { return 0 };
-        let (Some((to, left)), Some(landing)) = (qp.writes_next(), qp.landing(core.function.key_changes))
-        else {
-            return 0;
-        };
-        let count = (left / payload.max(1) as u64).min(most.into());
-        let (pages, offset) = landing.place(&to);
-        match pages.is_unwatched(&*core.function.memory, offset, count as usize * payload) {
-            true => count as u32,
-            false => 0,
-        }
+        let Some(qp) = qps.get(repr.dest_qp.0).filter(|_| core.chip.watch.is_none()) else { return 0 };
+        let landing = qp.landing(core.function.key_changes);
+        let (Some((at, room)), Some(landing)) = (qp.lands_next(repr.operation), landing) else { return 0 };
+        let count = (room.min(landing.left(at)) / payload.max(1) as u64).min(most.into());
+        let len = count as usize * payload;
+        let unwatched =
+            |(pages, offset): (&Pages, u64)| pages.is_unwatched(&*core.function.memory, offset, len);
+        if landing.place(at, len).is_some_and(unwatched) { count as u32 } else { 0 }
     }
 
-    /// So many packets of a write in progress have come that were put off, with that payload in all; the next has PSN `next`.
-    pub(crate) fn write_put_off(&mut self, qpn: Qpn, (next, count): (Psn, u32), payload: Payload<'_>) {
+    /// So many packets of a message in progress have come that were put off, with these headers and that payload in all; the next has PSN
+    /// `next`.
+    pub(crate) fn write_put_off(&mut self, repr: &Repr, (next, count): (Psn, u32), payload: Payload<'_>) {
         let Self { core, qps, .. } = self;
-        let Some(qp) = qps.get_mut(qpn.0) else { return };
-        let (Some((to, _)), Some(landing)) = (qp.writes_next(), qp.landing(core.function.key_changes)) else {
-            return;
-        };
-        let (pages, offset) = landing.place(&to);
+        let Some(qp) = qps.get_mut(repr.dest_qp.0) else { return };
+        let landing = qp.landing(core.function.key_changes);
+        let (Some((at, _)), Some(landing)) = (qp.lands_next(repr.operation), landing) else { return };
+        let Some((pages, offset)) = landing.place(at, payload.len()) else { return };
         if let Payload::Region { region, offset: from, len } = payload
             && let Err(why) = pages.copy(&*core.function.memory, offset, (region, from), len)
         {
             tracing::error!(hca = core.chip.name, %why, "memory that said that it can be written can't");
         }
         qp.responder.expected_came();
-        qp.written(payload.len(), false);
+        qp.landed(payload.len());
         qp.responder.epsn = next;
-        core.function.counting.count_executed(qpn, count, payload.len());
+        core.function.counting.count_executed(repr.dest_qp, count, payload.len());
     }
 
-    /// The next packet of a write in progress has passed the pipeline; `asks`: for an acknowledgement. `false`: it has to be
+    /// The next packet of a message in progress has passed the pipeline; `asks`: for an acknowledgement. `false`: it has to be
     /// received as any packet is.
     #[inline]
     pub(crate) fn flow_receive(

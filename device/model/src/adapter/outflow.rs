@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 
 use hca_spec::ids::{Psn, Qpn};
 use hca_spec::qpc::QpState;
-use hca_spec::wire::Operation;
 
 use hca_firmware::Port;
 
@@ -535,11 +534,13 @@ impl Sending<'_> {
     #[cold]
     fn note_made(&mut self, now: Ps, (free, departs): (Ps, Ps), (psn, index): (Psn, u16), len: usize) {
         let Self { units, qp, watch: Some(watch), keys, service, .. } = self else { return };
-        let (operation, bytes) = (Operation::WriteMiddle, len as u32);
+        let Some(run) = qp.run.as_deref() else { return };
+        let (repr, ..) = run.shape();
+        let (operation, bytes) = (repr.operation, len as u32);
         let event = Event::Build { qpn: qp.qpn, index, psn, operation, bytes };
         watch.note_job(units, (now, free, *service), event);
-        let run = qp.run.as_deref().filter(|_| watch.records_all());
-        if let Some(planned) = run.and_then(|run| run.packet(psn, *keys, &mut Vec::new())) {
+        let planned = || run.packet(psn, *keys, &mut Vec::new());
+        if let Some(planned) = watch.records_all().then(planned).flatten() {
             watch.note_sent(units, departs, &planned.packet);
             planned.packet.retire();
         }

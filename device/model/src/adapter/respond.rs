@@ -22,7 +22,7 @@ use crate::engines::qp::responder::{
 use crate::engines::qp::{Dynamic, QueuePair};
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Unwanted};
-use crate::ground::region::Payload;
+use crate::ground::region::{Pages, Payload};
 use crate::ground::time::Ps;
 use crate::link_layer::{Packet, Path};
 use crate::wire::{AtomicRepr, Repr, RethRepr, operand_of};
@@ -238,12 +238,12 @@ impl Core<'_> {
                             }
                             Some((receive, headers)) => {
                                 payload = headers;
-                                qp.responder.current = Some(Current::Send { receive, offset: 0 });
+                                qp.responder.begin(Current::Send { receive, offset: 0 });
                             }
                         }
                     } else {
                         payload = payload.split_at(receive.skipped()).1;
-                        qp.responder.current = Some(Current::Send { receive, offset: 0 });
+                        qp.responder.begin(Current::Send { receive, offset: 0 });
                     }
                 }
                 self.receive_payload(now, qp, &target, (path, repr), payload)?;
@@ -251,7 +251,7 @@ impl Core<'_> {
             Action::Write { starts: Some(reth) } => {
                 let (left, srqn) = (u64::from(reth.len), target.xrc.map(|s| s.srqn));
                 let begun = Current::Write { va: reth.va, rkey: reth.rkey, left, total: left, srqn };
-                let before = qp.responder.current.replace(begun);
+                let before = qp.responder.begin(begun);
                 if let Err(refusal) = self.write_payload(now, qp, &target, (path, repr), payload) {
                     qp.responder.current = before;
                     return Err(refusal);
@@ -277,6 +277,9 @@ impl Core<'_> {
         (path, repr): (&Path, &Repr),
         payload: Payload<'_>,
     ) -> Result<(), Refusal> {
+        if QueuePair::ends_receive(repr.operation).is_none() {
+            self.plan_landing(qp, target.who);
+        }
         let Some(Current::Send { receive, offset }) = &qp.responder.current else {
             return Err(invalid("opcode", 0, "that of a first packet"));
         };
@@ -291,15 +294,15 @@ impl Core<'_> {
         let entry = receive.is_entry();
         let inline = only && !entry && payload.len() <= self.scatter_room(cqn, qp.params.scatter_response);
         if !inline {
-            let found = self
-                .keyed()
-                .scatter(who, &receive.pieces, begin, payload)
-                .map_err(|fault| Refusal::Local(Syndrome::LocalProtection, fault))?;
+            let landing = qp.landing(self.function.key_changes);
+            let found = match landing.and_then(|landing| landing.place(begin, payload.len())) {
+                None => self.keyed().scatter(who, &receive.pieces, begin, payload),
+                Some((pages, at)) => self.write_pages(pages, at, payload),
+            };
+            let found = found.map_err(|fault| Refusal::Local(Syndrome::LocalProtection, fault))?;
             self.report_signature_errors(now, qp, cqn, found);
         }
-        if let Some(Current::Send { offset, .. }) = &mut qp.responder.current {
-            *offset = end;
-        }
+        qp.landed(payload.len());
         if begin == 0 && !only && entry {
             self.tell_consumed(now, qp);
         }
@@ -311,7 +314,7 @@ impl Core<'_> {
             check_invalidate(&self.function.fw.icm, target.who, key).map_err(Refusal::Access)?;
             self.free_key(key);
         }
-        if let Some(Current::Send { receive, .. }) = qp.responder.current.take() {
+        if let Some(receive) = qp.responder.end_receive() {
             qp.responder.next_msn();
             let data = if inline { payload.bytes().unwrap_or_default() } else { Cow::default() };
             self.complete_receive(now, qp, (opcode, &receive), (end, word), (path, repr), &data);
@@ -365,22 +368,27 @@ impl Core<'_> {
         to: &WriteTo,
         payload: Payload<'_>,
     ) -> Result<SignatureErrors, Fault> {
-        let keys = self.function.key_changes;
-        let record = qp.params.doorbell_record;
-        qp.plan_landing(&self.view(), who, to, keys, |pages, len| {
+        self.plan_landing(qp, who);
+        let landing = qp.landing(self.function.key_changes);
+        match landing.and_then(|landing| landing.place(to.at, payload.len())) {
+            None => self.keyed().write(who, to.rkey, to.va, payload, Access::RemoteWrite),
+            Some((pages, at)) => self.write_pages(pages, at, payload),
+        }
+    }
+
+    /// Plans where the message in progress goes that `who` sends, if it is long.
+    fn plan_landing(&self, qp: &mut QueuePair, who: Accessor) {
+        let (memory, record) = (&*self.function.memory, qp.params.doorbell_record);
+        qp.plan_landing(&self.view(), who, self.function.key_changes, |pages, len| {
             // Answers tell of credits, which the record has.
-            let memory = &*self.function.memory;
             self.function.outstanding.is_none()
                 || pages.is_mapped(memory, len) && memory.is_mapped(record, size_of::<u32>())
         });
-        match qp.landing(keys) {
-            None => self.keyed().write(who, to.rkey, to.va, payload, Access::RemoteWrite),
-            Some(landing) => {
-                let (pages, offset) = landing.place(to);
-                pages.write(&*self.function.memory, offset, payload)?;
-                Ok(SignatureErrors::default())
-            }
-        }
+    }
+
+    fn write_pages(&self, pages: &Pages, at: u64, payload: Payload<'_>) -> Result<SignatureErrors, Fault> {
+        pages.write(&*self.function.memory, at, payload)?;
+        Ok(SignatureErrors::default())
     }
 
     fn execute_atomic(

@@ -6,16 +6,15 @@
 
 use hca_spec::ids::{Psn, Qpn};
 use hca_spec::qpc::{QpState, ServiceType};
-use hca_spec::wire::{Operation, aeth};
+use hca_spec::wire::aeth;
 
 use super::Executor;
 use super::core::{Core, Departing, HcaEvent};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::requester::Next as Turn;
-use crate::engines::qp::responder::Current;
 use crate::engines::qp::run::{Planned, Run};
 use crate::ground::event::Event;
-use crate::ground::region::Payload;
+use crate::ground::region::{Pages, Payload};
 use crate::ground::time::Ps;
 use crate::link_layer::{Next, Outcome, Packet, Path, Sent};
 use crate::wire::Repr;
@@ -128,7 +127,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Takes a packet of a write in progress that is like the one before it, whose headers were found good. `false`: it has to be
+    /// Takes a packet of a message in progress that is like the one before it, whose headers were found good. `false`: it has to be
     /// received as any packet is; nothing has happened.
     #[inline]
     pub(crate) fn receive_alike(&mut self, now: Ps, packet: &Packet) -> bool {
@@ -245,23 +244,19 @@ impl Core<'_> {
         }
     }
 
-    /// Takes a packet of a write in progress, see [`Executor::receive_alike`].
+    /// Takes a packet of a message in progress, see [`Executor::receive_alike`].
     #[inline]
     fn write_alike(&mut self, now: Ps, qp: &mut QueuePair, packet: &Packet) -> bool {
         let (repr, payload) = (packet.repr(), packet.payload());
-        let plain = repr.operation == Operation::WriteMiddle
-            && qp.service == ServiceType::Rc
+        let plain = qp.service == ServiceType::Rc
             && repr.psn == qp.responder.epsn
             && qp.responder.fault.is_none()
             && payload.len() == qp.params.mtu
             && !packet.met_congestion();
-        if !plain || !matches!(qp.responder.current, Some(Current::Write { srqn: None, .. })) {
-            return false;
-        }
-        self.write_next(now, qp, (packet.path(), repr), (repr.psn, repr.ack_req), payload)
+        plain && self.write_next(now, qp, (packet.path(), repr), (repr.psn, repr.ack_req), payload)
     }
 
-    /// Writes the next packet of a write in progress where it belongs, with the headers of any packet of it; `asks`: for an
+    /// Writes the next packet of a message in progress where it belongs, with the headers of any packet of it; `asks`: for an
     /// acknowledgement. `false`: it has to be received as any packet is.
     #[inline]
     pub(super) fn write_next(
@@ -277,13 +272,16 @@ impl Core<'_> {
             return false;
         }
         let landing = qp.landing(self.function.key_changes);
-        let (Ok(to), Some(landing)) = (qp.write_to(repr, payload.len()), landing) else { return false };
-        let (pages, offset) = landing.place(&to);
-        if pages.write(&*self.function.memory, offset, payload).is_err() {
+        let (Some((at, room)), Some(landing)) = (qp.lands_next(repr.operation), landing) else {
+            return false;
+        };
+        let place = landing.place(at, payload.len()).filter(|_| payload.len() as u64 <= room);
+        let written = |(pages, offset): (&Pages, u64)| pages.write(&*self.function.memory, offset, payload);
+        if place.is_none_or(|place| written(place).is_err()) {
             return false;
         }
         qp.responder.expected_came();
-        qp.written(payload.len(), false);
+        qp.landed(payload.len());
         qp.responder.epsn = psn.next();
         self.note_executed_at(now, qp, path, (psn, repr.operation, payload.len() as u32));
         if asks {

@@ -226,7 +226,7 @@ impl World {
         let first = flow.next.add(count.wrapping_neg());
         let Some(run) = run_at(&flow.before, sender.run_of(train.qpn), first) else { return };
         let payload = run.payloads(first, count);
-        receiver.write_put_off(flow.sample.repr().dest_qp, (flow.next, count), payload);
+        receiver.write_put_off(flow.sample.repr(), (flow.next, count), payload);
     }
 
     /// The same; `put_off` counts packets whose payload is to be written yet.
@@ -262,10 +262,10 @@ impl World {
         let there = Class::Node.at(way.to, 0);
         let credits_at = Class::Credit.at(train.from, way.from_port);
         let peer = sample.repr().dest_qp;
-        let (lane, room, service) = (out.lane(), blocks(len), receiver.flow_service(*payload));
+        let (lane, room, service) = (out.lane(), blocks(len), receiver.flow_service(sample.repr(), *payload));
         let run = run_at(&flow.before, sender.run(), *next);
         let silent = run.map_or(0, |run| run.silent(*next).min(run.left(*next)).min(PUT_OFF));
-        let may_put_off = receiver.may_put_off(peer, *payload, silent);
+        let may_put_off = receiver.may_put_off(sample.repr(), *payload, silent);
         let limit = |heap: &EventHeap<Event>| heap.next_key().map_or(others, |next| next.min(others));
         let mut before = limit(heap);
         // Whether what comes next may be regular.

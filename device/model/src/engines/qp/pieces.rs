@@ -34,6 +34,22 @@ pub(crate) fn total(pieces: &[Piece]) -> u64 {
     pieces.iter().map(Piece::len).sum()
 }
 
+/// The piece of memory that byte `offset` of a list is in: how many bytes it has from there on, its key, and the address.
+pub(super) fn piece_at(pieces: &[Piece], offset: u64) -> Option<(u64, Mkey, u64)> {
+    let mut skip = offset;
+    for piece in pieces {
+        let len = piece.len();
+        match piece {
+            Piece::Memory { key, va, .. } if skip < len => {
+                return Some((len - skip, *key, va.wrapping_add(skip)));
+            }
+            Piece::Inline(_) if skip < len => return None,
+            _ => skip -= len,
+        }
+    }
+    None
+}
+
 /// Visits what bytes `offset..offset + len` of a list are made of, in order: the piece, the first byte
 /// in it, and how many. What lies beyond the list's end is not visited.
 pub(crate) fn walk(

@@ -64,7 +64,7 @@ pub(crate) struct Responder {
     /// Requests completed, 24 bits.
     pub(crate) msn: u32,
     pub(crate) current: Option<Current>,
-    /// Where the payload of the write in progress goes.
+    /// Where the payload of the message in progress goes.
     pub(super) landing: Option<Box<Landing>>,
     /// The receive WQE of a message that was dropped: it serves the next one.
     pub(crate) spare: Option<Receive>,
@@ -92,6 +92,21 @@ impl Responder {
         match self.current.take() {
             Some(Current::Send { receive, .. }) => Some(receive),
             _ => self.spare.take(),
+        }
+    }
+
+    /// The first packet of a message has come. Returns what was in progress.
+    pub(crate) fn begin(&mut self, message: Current) -> Option<Current> {
+        self.landing = None;
+        self.current.replace(message)
+    }
+
+    /// The last packet of the message in progress has come: returns the receive WQE that it had taken.
+    pub(crate) fn end_receive(&mut self) -> Option<Receive> {
+        self.landing = None;
+        match self.current.take() {
+            Some(Current::Send { receive, .. }) => Some(receive),
+            _ => None,
         }
     }
 
@@ -241,6 +256,8 @@ pub(crate) enum Action {
 /// Where the payload of a write goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WriteTo {
+    /// The place in the message.
+    pub(crate) at: u64,
     pub(crate) va: u64,
     pub(crate) rkey: Mkey,
     /// Bytes of the whole message.
@@ -437,13 +454,7 @@ impl QueuePair {
         if n > *left || (last && n != *left) {
             return Err(invalid("dma_length", *total, "what the packets carry"));
         }
-        Ok(WriteTo { va: *va, rkey: *rkey, total: *total, last })
-    }
-
-    /// Where the next payload of the write in progress goes, in the middle of its message, and how many bytes are left.
-    pub(crate) fn writes_next(&self) -> Option<(WriteTo, u64)> {
-        let Some(Current::Write { va, rkey, left, total, .. }) = &self.responder.current else { return None };
-        Some((WriteTo { va: *va, rkey: *rkey, total: *total, last: false }, *left))
+        Ok(WriteTo { at: total.saturating_sub(*left), va: *va, rkey: *rkey, total: *total, last })
     }
 
     /// The payload of a write packet was written.
@@ -451,9 +462,8 @@ impl QueuePair {
         if last {
             (self.responder.current, self.responder.landing) = (None, None);
             self.responder.next_msn();
-        } else if let Some(Current::Write { va, left, .. }) = &mut self.responder.current {
-            *va = va.wrapping_add(payload as u64);
-            *left = left.saturating_sub(payload as u64);
+        } else {
+            self.landed(payload);
         }
     }
 

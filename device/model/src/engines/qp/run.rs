@@ -11,7 +11,7 @@ use hca_spec::wire::Operation;
 use hca_spec::wqe::SendOpcode;
 
 use super::QueuePair;
-use super::pieces::Piece;
+use super::pieces::piece_at;
 use super::requester::{Cursor, Plan};
 use crate::engines::mkey::{Access, pages_of, span};
 use crate::engines::view::View;
@@ -258,20 +258,4 @@ impl QueuePair {
             keys,
         }))
     }
-}
-
-/// The piece of memory that byte `offset` of a list is in: how many bytes it has from there on, its key, and the address.
-fn piece_at(pieces: &[Piece], offset: u64) -> Option<(u64, Mkey, u64)> {
-    let mut skip = offset;
-    for piece in pieces {
-        let len = piece.len();
-        match piece {
-            Piece::Memory { key, va, .. } if skip < len => {
-                return Some((len - skip, *key, va.wrapping_add(skip)));
-            }
-            Piece::Inline(_) if skip < len => return None,
-            _ => skip -= len,
-        }
-    }
-    None
 }
