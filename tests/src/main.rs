@@ -124,8 +124,8 @@ struct Suites {
     /// Kernels for suites that run in guests [default: 6.12 and 6.1]
     #[arg(long = "kernel", value_name = "SERIES")]
     kernels: Vec<String>,
-    /// Of the lists of commands that suites run in guests, only cases whose names have this text, and what sets
-    /// their guests up (may be repeated); what else a case needs has to be named, too
+    /// Of suite sim and the lists of commands that suites run in guests, only cases whose names have this text, and what sets
+    /// guests up (may be repeated); what else a case needs has to be named, too
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
     /// Also write every case to this file, as JSON

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::peers::installed;
 use super::sim::{Process, RUN, Run, TIMES, command, run, topology};
-use super::{Case, Outcome};
+use super::{Case, Outcome, guest};
 
 /// SimBricks' own proxy.
 const THEIRS: &str = "net_sockets";
@@ -142,8 +142,9 @@ fn hindrance() -> Option<String> {
 pub fn cases(program: &Path, folder: &Path) -> Vec<Case> {
     let theirs = installed(THEIRS).ok_or(format!("{THEIRS} is not installed"));
     let tools = [("softhca sim-proxy", Ok(program.to_path_buf())), ("SimBricks' proxies", theirs)];
-    let one = |(proxies, tool): (&str, Result<PathBuf, String>)| {
-        let name = format!("{PROCESSES} processes in two namespaces, {proxies}");
+    let named =
+        |(proxies, tool)| (format!("{PROCESSES} processes in two namespaces, {proxies}"), proxies, tool);
+    let one = |(name, proxies, tool): (String, &str, Result<PathBuf, String>)| {
         let tool = match hindrance().map_or(tool, Err) {
             Ok(tool) => tool,
             Err(why) => return Case::new(name, Outcome::Skipped, 0.0, why),
@@ -157,5 +158,5 @@ pub fn cases(program: &Path, folder: &Path) -> Vec<Case> {
             Err(why) => Case::new(name, Outcome::Failed, seconds, why),
         }
     };
-    tools.map(one).into()
+    tools.into_iter().map(named).filter(|(name, ..)| guest::is_chosen(name)).map(one).collect()
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::{Case, Outcome};
+use super::{Case, Outcome, guest};
 
 /// Experiments of the package, with the hosts and messages of each.
 const EXPERIMENTS: [(&str, &str, u64, u64); 2] =
@@ -127,7 +127,11 @@ fn experiment(
 pub fn cases(program: &Path, folder: &Path) -> Vec<Case> {
     let experiments = EXPERIMENTS.map(|experiment| format!("simbricks-run {}", experiment.0));
     let unit = "the package for SimBricks, its own tests";
-    let names = || std::iter::once(unit.to_owned()).chain(experiments.clone());
+    let all = std::iter::once(unit.to_owned()).chain(experiments.clone());
+    let names = || all.clone().filter(|name| guest::is_chosen(name));
+    if names().next().is_none() {
+        return Vec::new();
+    }
     let bin = match install(&folder.join("venv")) {
         Ok(bin) => bin,
         Err(Ok(why)) => {
@@ -137,19 +141,34 @@ pub fn cases(program: &Path, folder: &Path) -> Vec<Case> {
         Err(Err(why)) => return names().map(|name| Case::check(name, why.clone())).collect(),
     };
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../simbricks-softhca/tests");
-    let began = Instant::now();
-    let done = run(Command::new(bin.join("python")).args(["-m", "unittest", "discover", "-s"]).arg(tests));
-    let mut cases = vec![case(unit.into(), began, done)];
-    for (experiment_, name) in EXPERIMENTS.into_iter().zip(experiments.clone()) {
-        let began = Instant::now();
-        let done = experiment(experiment_, program, &bin, &folder.join(experiment_.0));
-        cases.push(case(name, began, done));
+    let versions = versions(&bin);
+    let case = |name: String, act: &dyn Fn() -> Result<String, String>| {
+        guest::is_chosen(&name).then(|| case(name, &versions, act))
+    };
+    let mut cases: Vec<Case> = case(unit.into(), &|| {
+        run(Command::new(bin.join("python")).args(["-m", "unittest", "discover", "-s"]).arg(&tests))
+    })
+    .into_iter()
+    .collect();
+    for (of, name) in EXPERIMENTS.into_iter().zip(experiments.clone()) {
+        cases.extend(case(name, &|| experiment(of, program, &bin, &folder.join(of.0))));
     }
     cases
 }
 
-fn case(name: String, began: Instant, done: Result<String, String>) -> Case {
+/// Which SimBricks and which Python it is.
+fn versions(bin: &Path) -> String {
+    let ask = "import platform, importlib.metadata as m; \
+        print('SimBricks', m.version('simbricks-orchestration') + ', Python', platform.python_version())";
+    run(Command::new(bin.join("python")).args(["-c", ask])).unwrap_or_else(|why| why)
+}
+
+fn case(name: String, versions: &str, act: &dyn Fn() -> Result<String, String>) -> Case {
+    let began = Instant::now();
+    let done =
+        act().map(|detail| format!("{detail} ({versions})")).map_err(|why| format!("{versions}: {why}"));
     let seconds = began.elapsed().as_secs_f64();
+    println!("{name}: {}", done.as_ref().map_or("failed", String::as_str));
     match done {
         Ok(detail) => Case::new(name, Outcome::Passed, seconds, detail),
         Err(why) => Case::new(name, Outcome::Failed, seconds, why),

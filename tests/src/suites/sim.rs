@@ -7,7 +7,7 @@ use std::time::Instant;
 use hca_vm::server::Binary;
 use serde_json::Value;
 
-use super::{Case, Outcome, namespaces, orchestration, peers, sim_hosts};
+use super::{Case, Outcome, guest, namespaces, orchestration, peers, sim_hosts};
 
 /// Switches in a line, and hosts at each: cables and messages are equal, so that as much as can be happens at the same time.
 const SWITCHES: usize = 8;
@@ -83,6 +83,8 @@ pub(super) struct Process {
     pub(super) dir: Option<PathBuf>,
     /// It is hosts of adapters that others simulate: these.
     pub(super) hosts: Vec<String>,
+    /// All that have this share the first processor.
+    pub(super) pinned: bool,
 }
 
 impl Process {
@@ -112,7 +114,14 @@ pub(super) fn run(
     let file = folder.join("topology.toml");
     std::fs::write(&file, topology).map_err(text)?;
     let start = |process: &Process| {
-        let mut command = command(program, process.namespace.as_deref());
+        let mut command = match process.pinned {
+            true => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", "0"]).arg(program);
+                command
+            }
+            false => command(program, process.namespace.as_deref()),
+        };
         let dir = process.dir.as_deref().unwrap_or(folder);
         command.arg("sim").arg("--topology").arg(&file).arg("--run-dir").arg(dir).args(more).arg("--json");
         command.args(process.name.iter().flat_map(|name| ["--process", name]));
@@ -142,17 +151,23 @@ pub(super) fn run(
     if failed.is_empty() { Ok(sum) } else { Err(failed) }
 }
 
-/// Several runs of each number of processes, all of which have to give what the first did.
+/// Several runs of each number of processes, every other one with all of them on one processor, all of which have to give what the first did.
 fn case((name, trunk, options): (&str, &str, &[&str]), program: &Path, folder: &Path) -> Vec<Case> {
     let mut first: Option<Run> = None;
     let mut cases = Vec::new();
     for processes in [1, 2, 4, 8] {
+        let title = format!("{name}, {processes} processes, {TIMES} times");
+        if !guest::is_chosen(&title) {
+            continue;
+        }
         let began = Instant::now();
         let mut slowest = f64::MAX;
         let mut complaint = String::new();
         for time in 0..TIMES {
             let folder = folder.join(format!("{name}-{processes}-{time}"));
-            let parts: Vec<_> = (0..processes).map(|process| Process::named(format!("p{process}"))).collect();
+            let pinned = time % 2 == 1 && peers::installed("taskset").is_some();
+            let part = |process| Process { pinned, ..Process::named(format!("p{process}")) };
+            let parts: Vec<_> = (0..processes).map(part).collect();
             let text = topology(processes, trunk);
             let more = [&RUN[..], options].concat();
             match run(program, &folder, &text, &parts, &more) {
@@ -177,12 +192,7 @@ fn case((name, trunk, options): (&str, &str, &[&str]), program: &Path, folder: &
             true => (Outcome::Passed, detail),
             false => (Outcome::Failed, complaint),
         };
-        cases.push(Case::new(
-            format!("{name}, {processes} processes, {TIMES} times"),
-            outcome,
-            seconds,
-            detail,
-        ));
+        cases.push(Case::new(title, outcome, seconds, detail));
     }
     cases
 }
