@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use hca_bench::cluster::{
-    self, Address, Collective, Engine, Measured, Member, Operation, Pattern, Plan, Report, Storage, Transport,
+    self, Address, Collective, Driven, Measured, Member, Operation, Pattern, Plan, Report, Storage, Transport,
 };
-use hca_model::{FirmwareConfig, HcaId, PortKind, Ps, World};
+use hca_model::{FirmwareConfig, HcaId, PortKind, Ps};
 use hca_server::sandbox::{Connects, Role};
 use hca_server::sim::{self, Partition};
 use hca_server::topology::{Hca, Host, Topology};
@@ -129,23 +129,6 @@ fn message(text: &str) -> Result<usize, String> {
     usize::try_from(size).ok().filter(|size| (1..=1 << 30).contains(size)).ok_or("must be 1 to 1G".into())
 }
 
-/// The engine of a process.
-struct Simulated(Partition);
-
-impl Engine for Simulated {
-    fn world(&mut self) -> &mut World {
-        self.0.world()
-    }
-
-    fn run_until(&mut self, until: Ps, quiet: &dyn Fn() -> Ps) -> Result<(), hca_bench::Error> {
-        self.0.run_until(until, quiet).map_err(|why| hca_bench::Error::new(format!("{why:#}")))
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), hca_bench::Error> {
-        self.0.finish().map_err(|why| hca_bench::Error::new(format!("{why:#}")))
-    }
-}
-
 /// Simulates.
 ///
 /// # Errors
@@ -170,7 +153,9 @@ pub(crate) fn run(args: &Arguments, log: &mut log::End) -> anyhow::Result<()> {
     let (begin, mut teller) = (Instant::now(), Teller::new(plan.until, asked));
     let mut progress = |now: Ps| teller.look(now);
     let ready = || ready_to_run(args, log, plan.until);
-    let (report, engine) = cluster::run(Box::new(Simulated(partition)), &plan, ready, &mut progress)?;
+    let (world, run_until, finish) = (Partition::world, Partition::run_until, Partition::finish);
+    let engine = Driven { part: partition, world, run_until, finish };
+    let (report, engine) = cluster::run(Box::new(engine), &plan, ready, &mut progress)?;
     engine.finish()?;
     tell(args, &report, &built, (begin.elapsed(), status.peak()))
 }

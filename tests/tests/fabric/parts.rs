@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hca_bench::cluster::{self, Address, Engine, Hashes, Member, Operation, Pattern, Plan, Transport};
-use hca_model::{HcaId, Ps, World};
+use hca_bench::cluster::{self, Address, Driven, Hashes, Member, Operation, Pattern, Plan, Transport};
+use hca_model::{HcaId, Ps};
 use hca_server::sim::Partition;
 use hca_server::topology::Topology;
 use hca_spec::ids::Lid;
@@ -13,22 +13,6 @@ use hca_tests::seeded::Random;
 
 /// Long, since nobody waits for it unless something is wrong.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-struct Part(Partition);
-
-impl Engine for Part {
-    fn world(&mut self) -> &mut World {
-        self.0.world()
-    }
-
-    fn run_until(&mut self, until: Ps, quiet: &dyn Fn() -> Ps) -> Result<(), hca_bench::Error> {
-        self.0.run_until(until, quiet).map_err(|why| hca_bench::Error::new(format!("{why:#}")))
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), hca_bench::Error> {
-        self.0.finish().map_err(|why| hca_bench::Error::new(format!("{why:#}")))
-    }
-}
 
 /// Where the nodes of a simulation are.
 struct Cut {
@@ -111,8 +95,9 @@ impl Cut {
 fn run(topology: &Topology, process: Option<usize>, plan: &Plan, dir: &Path) -> Hashes {
     let name = process.map(|process| format!("p{process}"));
     let part = Partition::new(topology, name.as_deref(), dir, PATIENCE).expect("a part");
-    let (report, engine) =
-        cluster::run(Box::new(Part(part)), plan, || Ok(()), &mut |_| {}).expect("it comes to its end");
+    let (world, run_until, finish) = (Partition::world, Partition::run_until, Partition::finish);
+    let engine = Box::new(Driven { part, world, run_until, finish });
+    let (report, engine) = cluster::run(engine, plan, || Ok(()), &mut |_| {}).expect("it comes to its end");
     engine.finish().expect("its end is said");
     report.hashes.expect("hashes")
 }
@@ -137,9 +122,8 @@ fn what_happens_does_not_depend_on_the_cut() {
         assert!(whole.counts.iter().all(|count| *count > 0), "{seed}: {whole:?}");
         let parts: Vec<Hashes> = std::thread::scope(|scope| {
             let of = |process: usize| {
-                let (topology, cut, dir) = (&topology, &cut, &dir);
-                scope
-                    .spawn(move || run(topology, Some(process), &cut.plan(Some(process), pattern, size), dir))
+                let (topology, dir, plan) = (&topology, &dir, cut.plan(Some(process), pattern, size));
+                scope.spawn(move || run(topology, Some(process), &plan, dir))
             };
             let threads: Vec<_> = (0..cut.processes).map(of).collect();
             threads.into_iter().map(|thread| thread.join().expect("a part ends")).collect()

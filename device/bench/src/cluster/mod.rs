@@ -54,6 +54,32 @@ pub trait Engine: Send {
     }
 }
 
+/// A part of a world that somebody else lets pass: an [`Engine`], by what that does.
+pub struct Driven<P> {
+    /// The part.
+    pub part: P,
+    /// [`Engine::world`].
+    pub world: fn(&mut P) -> &mut World,
+    /// [`Engine::run_until`].
+    pub run_until: fn(&mut P, Ps, &dyn Fn() -> Ps) -> anyhow::Result<()>,
+    /// [`Engine::finish`].
+    pub finish: fn(P) -> anyhow::Result<()>,
+}
+
+impl<P: Send> Engine for Driven<P> {
+    fn world(&mut self) -> &mut World {
+        (self.world)(&mut self.part)
+    }
+
+    fn run_until(&mut self, until: Ps, quiet: &dyn Fn() -> Ps) -> Result<(), Error> {
+        (self.run_until)(&mut self.part, until, quiet).map_err(|why| Error::new(format!("{why:#}")))
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        (self.finish)(self.part).map_err(|why| Error::new(format!("{why:#}")))
+    }
+}
+
 /// Adapters as their hosts reach them.
 pub trait Adapters: Send {
     /// The host is there, with this memory.

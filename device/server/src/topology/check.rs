@@ -77,8 +77,7 @@ impl Nodes {
 
     /// The process of the host or switch of that name.
     pub(super) fn process_of(&self, node: &str) -> Option<&str> {
-        let host = self.host(node).map(|host| &host.process);
-        host.or_else(|| self.switch(node).map(|switch| &switch.process))?.as_deref()
+        super::process_of(self.host(node), || self.switch(node))
     }
 }
 
@@ -251,7 +250,7 @@ impl Source<'_> {
         {
             let reason = format!(
                 "the built-in subnet manager reaches one process only, and the link between {ends} joins two; \
-                 say subnet_manager = \"none\" and run OpenSM in a guest"
+                 for guests say subnet_manager = \"none\" and run OpenSM in one, for softhca sim simbricks = \"listen:PATH\" of the link"
             );
             return Err(self.error(named.unwrap_or(at), "fabric.subnet_manager", reason));
         }

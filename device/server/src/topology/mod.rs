@@ -564,9 +564,14 @@ impl Topology {
 
     /// The process that serves a host or switch; `None` if there is only one, or no such node.
     pub fn process_of(&self, node: &str) -> Option<&str> {
-        let host = self.hosts.iter().find(|h| h.name == node).and_then(|h| h.process.as_deref());
-        host.or_else(|| self.switches.iter().find(|s| s.name == node)?.process.as_deref())
+        let host = self.hosts.iter().find(|host| host.name == node);
+        process_of(host, || self.switches.iter().find(|switch| switch.name == node))
     }
+}
+
+/// The process of a host or, if there is none of a name, of the switch of that name.
+fn process_of<'a>(host: Option<&'a Host>, switch: impl FnOnce() -> Option<&'a Switch>) -> Option<&'a str> {
+    host.map(|host| &host.process).or_else(|| switch().map(|switch| &switch.process))?.as_deref()
 }
 
 fn named_adapter(hosts: &[Host], name: &str) -> Result<String, String> {
