@@ -78,6 +78,8 @@ rules! {
             "The next receive PSN of one end, set by INIT2RTR, is the next send PSN of the other, set by RTR2RTS.";
         RECORD_MAPPED = "record-mapped", "uar.md#the-record",
             "The doorbell record of a queue lies in memory that the adapter reaches.";
+        RECORD_ALIGNED = "record-aligned", "uar.md#the-record",
+            "The address of a doorbell record is a multiple of 8; that of a send queue of frames may be its send counter's, 4 further.";
         QUEUE_MAPPED = "queue-mapped", "queue-contexts.md#traps",
             "The pages of a queue lie in memory that the adapter reaches.";
         ENTRY_SIGNATURE = "entry-signature", "command-queue.md#traps",

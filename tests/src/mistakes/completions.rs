@@ -27,6 +27,15 @@ pub(super) const ALL: &[Mistake] = &[
         c.set(CONTEXT, Cqc::CQE_SZ, 5);
     }),
     Mistake::command(
+        "CREATE_CQ with a doorbell record that is not aligned",
+        "dbr_addr",
+        Opcode::CreateCq,
+        |c| {
+            let record = hca_spec::be64(&c.input, CONTEXT + Cqc::DBR_ADDR.offset());
+            c.set(CONTEXT, Cqc::DBR_ADDR, record + 4);
+        },
+    ),
+    Mistake::command(
         "CREATE_CQ with a doorbell record that is not mapped",
         "dbr_addr",
         Opcode::CreateCq,

@@ -35,6 +35,15 @@ pub(super) const ALL: &[Mistake] = &[
         c.set(QPC, Qpc::UAR_PAGE, 0x1234);
     }),
     Mistake::command(
+        "CREATE_QP with a doorbell record that is not aligned",
+        "dbr_addr",
+        Opcode::CreateQp,
+        |c| {
+            let record = hca_spec::be64(&c.input, QPC + Qpc::DBR_ADDR.offset());
+            c.set(QPC, Qpc::DBR_ADDR, record + 2);
+        },
+    ),
+    Mistake::command(
         "CREATE_QP with a doorbell record that is not mapped",
         "dbr_addr",
         Opcode::CreateQp,

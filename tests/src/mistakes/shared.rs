@@ -24,6 +24,19 @@ pub(super) const ALL: &[Mistake] = &[
     Mistake::command("CREATE_RMP with a PD that is not allocated", "pd", Opcode::CreateRmp, |c| {
         c.set(WQ, Wq::PD, 0x777)
     }),
+    Mistake::command("CREATE_RMP with a record that is not aligned", "dbr_addr", Opcode::CreateRmp, |c| {
+        let record = hca_spec::be64(&c.input, WQ + Wq::DBR_ADDR.offset());
+        c.set(WQ, Wq::DBR_ADDR, record + 4);
+    }),
+    Mistake::command(
+        "CREATE_XRC_SRQ with a record that is not aligned",
+        "dbr_addr",
+        Opcode::CreateXrcSrq,
+        |c| {
+            let record = hca_spec::be64(&c.input, CONTEXT + Srqc::DBR_ADDR.offset());
+            c.set(CONTEXT, Srqc::DBR_ADDR, record + 1);
+        },
+    ),
     Mistake::command(
         "CREATE_XRC_SRQ with an XRC domain that is not allocated",
         "xrcd",
@@ -54,6 +67,11 @@ pub(super) const ALL: &[Mistake] = &[
     }),
     Mistake::command("CREATE_SQ that is not in reset", "state", Opcode::CreateSq, |c| {
         c.set(LATE_CONTEXT, Sqc::STATE, 1);
+    })
+    .on_ethernet(),
+    Mistake::command("CREATE_SQ with a record that is not aligned", "dbr_addr", Opcode::CreateSq, |c| {
+        let record = hca_spec::be64(&c.input, WQ + Wq::DBR_ADDR.offset());
+        c.set(WQ, Wq::DBR_ADDR, record + 2);
     })
     .on_ethernet(),
     Mistake::command("CREATE_SQ with a TIS that does not exist", "tis_num_0", Opcode::CreateSq, |c| {

@@ -3,19 +3,24 @@
 use hca_firmware::Snapshot;
 use hca_firmware::icm::Buffer;
 use hca_spec::be32;
+use hca_spec::cmd::{CreateCqIn, CreateQpIn, CreateRmpIn, CreateSqIn, CreateSrqIn};
 use hca_spec::command::{
     CommandEntry, INLINE, INLINE_INPUT, INLINE_OUTPUT, MAILBOX_DATA, MailboxBlock, Opcode, Status,
 };
 use hca_spec::ids::{Cqn, Eqn, Qpn};
 use hca_spec::qpc::Qpc;
-use hca_spec::queue::{Cqc, Srqc};
+use hca_spec::queue::{Cqc, Srqc, Wq};
+use hca_spec::rq::CreateRqIn;
 use hca_spec::rules;
+use hca_spec::xrq::CreateXrqIn;
 
 use crate::adapter::function::Function;
 use crate::ground::diagnosis::{Clue, Finding, Subject};
 
 /// Bytes of a doorbell record.
 const RECORD: usize = 8;
+/// Where in it the send counter is.
+const SEND_COUNTER: u64 = 4;
 /// Bytes of a page of the host.
 const PAGE: u64 = 4096;
 /// Pages of a queue that are looked at.
@@ -55,6 +60,21 @@ impl Entry {
 
     pub(super) fn is_done(&self) -> bool {
         self.status() == Status::Ok as u8
+    }
+
+    /// The begin of its input: what is in the entry, and in the first mailbox.
+    fn input(&self, function: &Function) -> [u8; INLINE + MAILBOX_DATA] {
+        let mut input = [0; INLINE + MAILBOX_DATA];
+        let (entry, mailbox) = input.split_at_mut(INLINE);
+        let bytes = self.0.bytes().get(INLINE_INPUT..).unwrap_or_default();
+        entry.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+        let len = (self.0.get(CommandEntry::INPUT_LENGTH) as usize).saturating_sub(INLINE).min(MAILBOX_DATA);
+        let at = self.0.get(CommandEntry::INPUT_MAILBOX);
+        if let Some(to) = mailbox.get_mut(..len) {
+            // What can't be read is zero.
+            let _ = function.state.seen_memory().read(at, to);
+        }
+        input
     }
 
     /// Status of its output.
@@ -161,16 +181,27 @@ pub(super) fn done(slot: u8, function: &Function, tell: &mut dyn FnMut(Finding))
     let Some(entry) = Entry::read(function, slot).filter(Entry::is_done) else { return };
     let (Some(opcode), number, icm) = (entry.opcode(), entry.made(), &function.state.fw.icm) else { return };
     let (subject, record, buffer) = match opcode {
+        Opcode::CreateRq => {
+            let Some(rq) = icm.rqs.get(number) else { return };
+            let record = Some(rq.ctx.wq().get(Wq::DBR_ADDR)).filter(|_| !rq.buffer.is_empty());
+            (Subject::new("RQ", number), record, &rq.buffer)
+        }
         Opcode::CreateCq => {
             let Some(cq) = icm.cqs.get(number) else { return };
             (Subject::cq(Cqn(number)), Some(cq.ctx.get(Cqc::DBR_ADDR)), &cq.buffer)
         }
-        Opcode::CreateQp => {
+        // A send queue of frames is a queue pair here.
+        Opcode::CreateQp | Opcode::CreateSq => {
             let Some(qp) = icm.qps.get(number) else { return };
             let record = Some(qp.ctx.get(Qpc::DBR_ADDR)).filter(|_| !qp.buffer.is_empty());
-            (Subject::qp(Qpn(number)), record, &qp.buffer)
+            let subject = if opcode == Opcode::CreateSq {
+                Subject::new("SQ", number)
+            } else {
+                Subject::qp(Qpn(number))
+            };
+            (subject, record, &qp.buffer)
         }
-        Opcode::CreateSrq | Opcode::CreateXrcSrq | Opcode::CreateRmp => {
+        Opcode::CreateSrq | Opcode::CreateXrcSrq | Opcode::CreateRmp | Opcode::CreateXrq => {
             let Some(srq) = icm.srqs.get(number) else { return };
             (Subject::new("SRQ", number), Some(srq.ctx.get(Srqc::DBR_ADDR)), &srq.buffer)
         }
@@ -180,6 +211,9 @@ pub(super) fn done(slot: u8, function: &Function, tell: &mut dyn FnMut(Finding))
         }
         _ => return,
     };
+    if record.is_some() {
+        alignment(subject, opcode, &entry.input(function), tell);
+    }
     let memory = function.state.seen_memory();
     if let Some(record) = record.filter(|record| !memory.reaches(*record, RECORD)) {
         let found = format!("{record:#x}, which the adapter does not reach");
@@ -194,6 +228,30 @@ pub(super) fn done(slot: u8, function: &Function, tell: &mut dyn FnMut(Finding))
         let found = format!("{at:#x}, which the adapter does not reach");
         let expected = "memory that is mapped, by an IOMMU too";
         tell(Finding::new(subject, "pas", found, expected, &rules::QUEUE_MAPPED).with(Clue::Unreached(at)));
+    }
+}
+
+/// The address of a queue's record as the driver gave it: the adapter leaves its low bits out.
+fn alignment(subject: Subject, opcode: Opcode, input: &[u8], tell: &mut dyn FnMut(Finding)) {
+    let (address, counters) = match opcode {
+        Opcode::CreateCq => (CreateCqIn::from_prefix_or_zero(input).cqc().get(Cqc::DBR_ADDR), false),
+        Opcode::CreateQp => (CreateQpIn::from_prefix_or_zero(input).qpc().get(Qpc::DBR_ADDR), false),
+        Opcode::CreateRq => (CreateRqIn::from_prefix_or_zero(input).rqc().wq().get(Wq::DBR_ADDR), false),
+        // The only counter of the queue is the record's second word: OpenBSD's mcx gives its address.
+        Opcode::CreateSq => (CreateSqIn::from_prefix_or_zero(input).sqc().wq().get(Wq::DBR_ADDR), true),
+        Opcode::CreateRmp => (CreateRmpIn::from_prefix_or_zero(input).rmpc().wq().get(Wq::DBR_ADDR), false),
+        Opcode::CreateXrq => (CreateXrqIn::from_prefix_or_zero(input).xrqc().wq().get(Wq::DBR_ADDR), false),
+        _ => (CreateSrqIn::from_prefix_or_zero(input).srqc().get(Srqc::DBR_ADDR), false),
+    };
+    let step = if counters { SEND_COUNTER } else { RECORD as u64 };
+    if !address.is_multiple_of(step) {
+        let found = format!("{address:#x}: the adapter takes {:#x}", address & !(RECORD as u64 - 1));
+        let expected = if counters {
+            "a multiple of 8, or the address of the send counter, 4 further"
+        } else {
+            "a multiple of 8"
+        };
+        tell(Finding::new(subject, "dbr_addr", found, expected, &rules::RECORD_ALIGNED));
     }
 }
 
