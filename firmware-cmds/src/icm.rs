@@ -397,6 +397,18 @@ pub struct Element {
     pub(crate) users: u32,
 }
 
+impl Element {
+    /// The node above it; 0: none.
+    pub fn node(&self) -> u32 {
+        self.parent
+    }
+
+    /// Its weight among the children of its node: 0 is the smallest.
+    pub fn weight(&self) -> u32 {
+        self.share.max(1)
+    }
+}
+
 /// Elements from a root to a leaf: what is looked at for a packet.
 pub const MOST_LEVELS: usize = 4;
 

@@ -11,8 +11,18 @@ const KIND: u32 = object_type::SCHEDULING_ELEMENT;
 impl<B: Bus> Hca<B> {
     /// Creates a node, or a group of queues. `parent` 0: none, which only a node can have; `rate` in Mb/s, 0: none. Returns its number.
     pub fn create_scheduling_element(&mut self, leaf: bool, parent: u32, rate: u32) -> Result<u32, Error> {
+        self.create_scheduling_element_with(leaf, parent, (rate, 0))
+    }
+
+    /// The same with a weight among the children of its node; 0: the smallest.
+    pub fn create_scheduling_element_with(
+        &mut self,
+        leaf: bool,
+        parent: u32,
+        (rate, weight): (u32, u32),
+    ) -> Result<u32, Error> {
         let mut input = described(leaf, rate);
-        input.set(SchedulingElement::PARENT_ELEMENT_ID, parent);
+        input.set(SchedulingElement::PARENT_ELEMENT_ID, parent).set(SchedulingElement::BW_SHARE, weight);
         self.create_general_object(KIND, input.bytes().to_vec())
     }
 

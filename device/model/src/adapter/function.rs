@@ -17,6 +17,7 @@ use crate::adapter::counters::Counting;
 use crate::adapter::diagnoses::Diagnoses;
 use crate::adapter::ethernet::Frames;
 use crate::adapter::events::EventRoutes;
+use crate::adapter::groups::Groups;
 use crate::adapter::parked::Parked;
 use crate::engines::blueflame::{Combiner, Rests};
 use crate::engines::cq::CompletionQueue;
@@ -48,8 +49,8 @@ pub(crate) struct FunctionState {
     pub(crate) srqs: Slots<SharedQueue>,
     pub(crate) diagnoses: Diagnoses,
     pub(crate) counting: Counting,
-    /// Until when elements have used up their rates.
-    pub(crate) groups: BTreeMap<u32, Ps>,
+    /// What elements have sent that queues are scheduled by.
+    pub(crate) groups: Groups,
     /// When the last interrupt of a vector was or will be raised, of those that leave time between two.
     pub(crate) vectors: BTreeMap<u16, Ps>,
     /// Counts what changed memory keys.
@@ -80,7 +81,7 @@ impl FunctionState {
             srqs: Slots::default(),
             diagnoses: Diagnoses::default(),
             counting: Counting::default(),
-            groups: BTreeMap::new(),
+            groups: Groups::default(),
             vectors: BTreeMap::new(),
             key_changes: 0,
             known: KnownPages::default(),
@@ -220,7 +221,7 @@ impl Rebase for Function {
             ..
         } = state;
         diagnoses.rebase(by);
-        groups.values_mut().for_each(|free| free.rebase(by));
+        groups.rebase(by);
         vectors.values_mut().for_each(|last| last.rebase(by));
         frames.rebase(by);
         side.parked.rebase(by);

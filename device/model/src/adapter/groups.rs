@@ -1,28 +1,218 @@
-//! Groups of queues keep to their rates: an element ([`hca_firmware::icm::Element`]) that has sent goes on when its rate allows it, and so do those above it.
+//! Groups of queues ([`hca_firmware::icm::Element`]) keep to their rates, and share what there is by their weights.
 //!
-//! A queue is held back before a packet, and what it sends is counted afterwards, so at most one packet is ahead of the rate. Weights have no part in it:
-//! queues of a port take turns packet by packet.
+//! Rates: an element that has sent goes on when its rate allows it, and so do those above it. A queue is held back before a packet, and what
+//! it sends is counted afterwards, so at most one packet is ahead of the rate.
+//!
+//! Weights: of the children of a node that have something to send, the one that had the least for its weight comes first (start-time fair
+//! queueing, Goyal, Vin, Cheng 1997); the others may be ahead of it by a packet, and are held back otherwise. Who had nothing to send has
+//! nothing saved up. Queues without a group take no part in it.
+//!
+//! Each packet of a queue in a group costs some looks into ordered sets for each of at most [`MOST_LEVELS`] elements. A queue that is held
+//! back asks again after [`AGAIN`].
 //!
 //! Source: `mlx5dv_sched_node_create(3)`.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use hca_firmware::icm::MOST_LEVELS;
+use hca_spec::ids::Qpn;
+
 use super::core::Core;
+use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 
 /// Picoseconds of a byte at 1 Mb/s.
 const BYTE: u64 = 8_000_000;
+/// When a queue that is held back by weights asks again. Estimate: a few packets' time.
+const AGAIN: Ps = Ps::from_ns(500);
+/// Somebody who is waited for so long has nothing to send, whatever he said.
+const PATIENCE: Ps = Ps::from_us(100);
+/// log2 of the steps of a byte at weight 1.
+const STEPS: u32 = 20;
+/// Bytes that an element may be ahead of the one that comes first.
+const AHEAD: u64 = 4096;
+
+/// What elements have sent.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    /// Until when they have used up their rates.
+    rates: BTreeMap<u32, Ps>,
+    shares: BTreeMap<u32, Share>,
+    /// Queues that have something to send: their groups, and how many of their elements, from the group up, ask for their turn. Those
+    /// above an element that has used up its rate don't.
+    asking: BTreeMap<Qpn, (u32, usize)>,
+}
+
+/// An element among its siblings, and as a node of its children.
+#[derive(Debug, Default)]
+struct Share {
+    /// When it has had what it sent, in its node's time.
+    finish: u64,
+    /// When it comes next, if it is among those that have something to send.
+    comes: Option<u64>,
+    /// Queues below it that have something to send.
+    queues: u32,
+    /// A node's time: that of the child that came first last.
+    time: u64,
+    /// Its children that have something to send, by the time at which they come.
+    asking: BTreeSet<(u64, u32)>,
+    /// The child that is waited for, and since when.
+    awaited: Option<(u32, Ps)>,
+}
+
+/// An element, its node, and its weight.
+type Level = (u32, u32, u32);
+
+impl Groups {
+    /// Nothing was sent.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn share(&mut self, number: u32) -> &mut Share {
+        self.shares.entry(number).or_default()
+    }
+
+    /// When a child comes, in its node's time.
+    fn place(&mut self, node: u32, child: u32) -> u64 {
+        let time = self.share(node).time;
+        let child = self.share(child);
+        child.comes.unwrap_or(time.max(child.finish))
+    }
+
+    /// A queue more or less below elements has something to send.
+    fn ask(&mut self, levels: &[Level], asks: bool) {
+        for (child, node, _) in levels.iter().filter(|(_, node, _)| *node != 0) {
+            let share = self.share(*child);
+            let before = share.queues;
+            share.queues = if asks { before.saturating_add(1) } else { before.saturating_sub(1) };
+            match (before, asks) {
+                (0, true) => {
+                    let at = self.place(*node, *child);
+                    self.share(*child).comes = Some(at);
+                    self.share(*node).asking.insert((at, *child));
+                }
+                (1, false) => {
+                    if let Some(at) = self.share(*child).comes.take() {
+                        self.share(*node).asking.remove(&(at, *child));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// So many of a queue's elements ask for their turn from now on.
+    fn compete(&mut self, qpn: Qpn, group: u32, levels: &[Level], upto: usize) {
+        let (_, before) = self.asking.insert(qpn, (group, upto)).unwrap_or((group, 0));
+        self.ask(levels.get(before..upto).unwrap_or_default(), true);
+        // Of elements that are gone nothing is left to say.
+        self.ask(levels.get(upto..before.min(levels.len())).unwrap_or_default(), false);
+    }
+
+    /// Whether a child has to wait for another one of the node.
+    fn waits(&mut self, now: Ps, (child, node, weight): Level) -> bool {
+        let ahead = scaled(AHEAD, weight);
+        let at = self.place(node, child);
+        let mut gone = Vec::new();
+        let share = self.share(node);
+        while let Some((first, who)) = share.asking.first().copied() {
+            if who == child || at <= first.saturating_add(ahead) {
+                break;
+            }
+            let (awaited, since) = share.awaited.filter(|(awaited, _)| *awaited == who).unwrap_or((who, now));
+            share.awaited = Some((awaited, since));
+            if now.since(since) < PATIENCE {
+                return true;
+            }
+            share.asking.pop_first();
+            gone.push(who);
+        }
+        gone.into_iter().for_each(|who| self.share(who).comes = None);
+        false
+    }
+
+    /// A child has sent bytes.
+    fn count(&mut self, (child, node, weight): Level, bytes: u64) {
+        let at = self.place(node, child);
+        let finish = at.saturating_add(scaled(bytes, weight));
+        self.share(child).finish = finish;
+        let share = self.share(node);
+        share.awaited = share.awaited.filter(|(awaited, _)| *awaited != child);
+        let first = share.asking.first().is_none_or(|(first, _)| at <= *first);
+        if first {
+            share.time = share.time.max(at);
+        }
+        if share.asking.remove(&(at, child)) {
+            share.asking.insert((finish, child));
+            self.share(child).comes = Some(finish);
+        }
+    }
+}
+
+/// Bytes as time at that weight.
+fn scaled(bytes: u64, weight: u32) -> u64 {
+    (bytes << STEPS).checked_div(weight.into()).unwrap_or(0).max(1)
+}
 
 impl Core<'_> {
+    /// The element of a group and those above it, with their nodes and weights: how many, and which.
+    fn levels(&self, group: u32) -> (usize, [Level; MOST_LEVELS]) {
+        let mut levels = [(0, 0, 1); MOST_LEVELS];
+        let mut count = 0;
+        for (to, (number, element)) in levels.iter_mut().zip(self.function.fw.icm.elements(group)) {
+            *to = (number, element.node(), element.weight());
+            count += 1;
+        }
+        (count, levels)
+    }
+
     /// When a queue of that group may send, if not now.
     #[inline(always)]
-    pub(crate) fn group_holds(&self, now: Ps, group: u32) -> Option<Ps> {
-        if group == 0 { None } else { self.elements_hold(now, group) }
+    pub(crate) fn group_holds(&mut self, now: Ps, qpn: Qpn, group: u32) -> Option<Ps> {
+        if group == 0 { None } else { self.elements_hold(now, qpn, group) }
     }
 
     #[cold]
-    fn elements_hold(&self, now: Ps, group: u32) -> Option<Ps> {
-        let elements = self.function.fw.icm.elements(group).filter(|(_, element)| element.rate != 0);
-        let free = elements.filter_map(|(number, _)| self.function.groups.get(&number)).max()?;
-        (*free > now).then_some(*free)
+    fn elements_hold(&mut self, now: Ps, qpn: Qpn, group: u32) -> Option<Ps> {
+        let (count, levels) = self.levels(group);
+        let levels = levels.get(..count).unwrap_or_default();
+        // The first element that has used up its rate, and when all have some again.
+        let (mut limited, mut free) = (None, None);
+        for (i, (number, element)) in self.function.fw.icm.elements(group).enumerate() {
+            let until = self.function.groups.rates.get(&number).filter(|free| **free > now);
+            if let Some(until) = until.filter(|_| element.rate != 0) {
+                limited = limited.or(Some(i));
+                free = free.max(Some(*until));
+            }
+        }
+        if self.function.groups.asking.get(&qpn).is_some_and(|(before, _)| *before != group) {
+            self.group_dry(qpn);
+        }
+        let groups = &mut self.function.groups;
+        groups.compete(qpn, group, levels, limited.unwrap_or(count));
+        if free.is_some() {
+            return free;
+        }
+        let mut below = levels.iter().filter(|(_, node, _)| *node != 0);
+        below.any(|level| groups.waits(now, *level)).then(|| now + AGAIN)
+    }
+
+    /// A queue has nothing to send for now, is gone, or in another group.
+    #[inline(always)]
+    pub(crate) fn group_left(&mut self, qpn: Qpn) {
+        if !self.function.groups.asking.is_empty() {
+            self.group_dry(qpn);
+        }
+    }
+
+    #[cold]
+    fn group_dry(&mut self, qpn: Qpn) {
+        let Some((group, _)) = self.function.groups.asking.get(&qpn).copied() else { return };
+        let (count, levels) = self.levels(group);
+        let groups = &mut self.function.groups;
+        groups.compete(qpn, group, levels.get(..count).unwrap_or_default(), 0);
+        groups.asking.remove(&qpn);
     }
 
     /// A queue of that group sent bytes of frames or packets.
@@ -37,8 +227,92 @@ impl Core<'_> {
     fn elements_sent(&mut self, now: Ps, group: u32, bytes: u64) {
         for (number, element) in self.function.fw.icm.elements(group) {
             let Some(took) = bytes.saturating_mul(BYTE).checked_div(element.rate.into()) else { continue };
-            let free = self.function.groups.entry(number).or_insert(now);
+            let free = self.function.groups.rates.entry(number).or_insert(now);
             *free = now.max(*free) + Ps(took);
         }
+        let (count, levels) = self.levels(group);
+        for level in levels.iter().take(count).filter(|(_, node, _)| *node != 0) {
+            self.function.groups.count(*level, bytes);
+        }
+    }
+}
+
+impl Rebase for Groups {
+    fn rebase(&mut self, by: Ps) {
+        let Self { rates, shares, asking: _ } = self;
+        rates.values_mut().for_each(|free| free.rebase(by));
+        for share in shares.values_mut() {
+            let Share { finish: _, comes: _, queues: _, time: _, asking: _, awaited } = share;
+            if let Some((_, since)) = awaited {
+                since.rebase(by);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: u32 = 9;
+
+    /// Bytes of children that always have something to send, after so many packets, by their weights.
+    fn shared(weights: &[u32], packets: usize) -> Vec<u64> {
+        let mut groups = Groups::default();
+        let levels: Vec<Level> = (1..).zip(weights).map(|(child, weight)| (child, NODE, *weight)).collect();
+        levels.iter().for_each(|level| groups.ask(&[*level], true));
+        let mut sent = vec![0; weights.len()];
+        let mut turns = (0..weights.len()).cycle();
+        for _ in 0..packets {
+            let who = turns.by_ref().find(|who| !groups.waits(Ps::ZERO, levels[*who])).expect("one may");
+            groups.count(levels[who], 1000);
+            sent[who] += 1000;
+        }
+        sent
+    }
+
+    #[test]
+    fn children_share_by_their_weights() {
+        assert_eq!(shared(&[1], 100), [100_000]);
+        for (weights, parts) in
+            [(vec![1, 1], vec![1, 1]), (vec![1, 3], vec![1, 3]), (vec![2, 5, 1], vec![2, 5, 1])]
+        {
+            let (sent, all) = (shared(&weights, 8000), parts.iter().sum::<u64>());
+            for (sent, part) in sent.iter().zip(parts) {
+                let expected = 8_000_000 * part / all;
+                assert!(sent.abs_diff(expected) < 12_000, "{weights:?}: {sent} for {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_had_nothing_to_send_has_nothing_saved_up() {
+        let (a, b) = ((1, NODE, 1), (2, NODE, 1));
+        let mut groups = Groups::default();
+        groups.ask(&[a], true);
+        (0..100).for_each(|_| groups.count(a, 1000));
+        groups.ask(&[b], true);
+        // The one that comes has its turn, and not a hundred of them.
+        let mut first = 0;
+        while groups.waits(Ps::ZERO, a) {
+            groups.count(b, 1000);
+            first += 1;
+        }
+        assert!(first <= 5, "{first}");
+        // Nobody waits for who has left.
+        (0..20).for_each(|_| groups.count(a, 1000));
+        assert!(groups.waits(Ps::ZERO, a));
+        groups.ask(&[b], false);
+        assert!(!groups.waits(Ps::ZERO, a));
+    }
+
+    #[test]
+    fn nobody_waits_for_ever() {
+        let (a, b) = ((1, NODE, 1), (2, NODE, 1));
+        let mut groups = Groups::default();
+        [a, b].iter().for_each(|level| groups.ask(&[*level], true));
+        (0..20).for_each(|_| groups.count(a, 1000));
+        assert!(groups.waits(Ps::ZERO, a));
+        assert!(!groups.waits(PATIENCE, a));
     }
 }

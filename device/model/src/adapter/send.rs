@@ -789,7 +789,7 @@ impl Executor<'_> {
 
     /// A queue pair's turn: at most one packet leaves, then the next turn is asked for.
     pub(crate) fn send_turn(&mut self, now: Ps, qpn: Qpn) {
-        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
+        let Some(qp) = self.qps.get_mut(qpn.0) else { return self.core.group_left(qpn) };
         qp.sq.turn = false;
         if qp.sends() {
             // Packets that arrive go first: what the units have to do already, and what comes until they are done.
@@ -798,10 +798,13 @@ impl Executor<'_> {
             if qp.sq.yielded {
                 return self.core.ask_turn(opens, qp);
             }
-            if let Some(at) = self.core.rate_holds(now, qp).max(self.core.group_holds(now, qp.group)) {
+            if let Some(at) = self.core.rate_holds(now, qp).max(self.core.group_holds(now, qpn, qp.group)) {
                 return self.core.ask_turn(at, qp);
             }
             self.core.send_packet(now, qp);
+        }
+        if !qp.sq.turn {
+            self.core.group_left(qpn);
         }
     }
 }

@@ -62,3 +62,50 @@ fn queue_pairs_keep_to_the_lowest_rate_above_them() {
     let again = write(&mut lan, &mut ends, &mut qps[0]).as_ns() as f64 / 1000.0;
     assert!(again < at(4000) / 2.0, "{again} us");
 }
+
+/// Two queues that always have something to send share their node's rate, or the port's, by their groups' weights.
+#[test]
+fn groups_share_by_their_weights() {
+    const MESSAGES: u64 = 12;
+    for (rate, weights) in [(4000, [1, 3]), (4000, [5, 5]), (0, [1, 4])] {
+        let mut lan = Lan::of_kind("connectx6dx");
+        let mut all: Vec<(Vec<End>, Vec<Qp<ModelMemory>>)> = (0..2)
+            .map(|_| {
+                let ends = ends(&mut lan, LOOKS[3]);
+                let qps = connected(&mut lan, &ends, LOOKS[3]);
+                (ends, qps)
+            })
+            .collect();
+        let hca = &mut lan.stations[0].hca;
+        let root = hca.create_scheduling_element(false, 0, rate).expect("a root");
+        for ((_, qps), weight) in all.iter_mut().zip(weights) {
+            let group = hca.create_scheduling_element_with(true, root, (0, weight)).expect("a group");
+            hca.qp_set_groups(&mut qps[0], [group, group]).expect("RTS2RTS");
+        }
+        for (ends, qps) in &mut all {
+            let sge = [ends[0].sge(0, LEN)];
+            let far = &ends[1].mr;
+            for i in 0..MESSAGES {
+                let request = SendRequest::write(i, &sge, far.address, far.key);
+                qps[0].post_send(lan.stations[0].hca.bus_mut(), &request).expect("post_send");
+            }
+        }
+        // Until one of them is done: what the other has sent by then.
+        let mut done = [0u64; 2];
+        'until: for _ in 0..1_000_000 {
+            lan.simulation.run(Ps::from_ns(500));
+            for ((ends, qps), done) in all.iter_mut().zip(&mut done) {
+                while let Some(completion) = ends[0].cq.poll() {
+                    qps[0].finish(&completion);
+                    *done += 1;
+                }
+            }
+            if done.contains(&MESSAGES) {
+                break 'until;
+            }
+        }
+        let expected = (MESSAGES * weights[0] / weights[1]) as i64;
+        assert!(done[1] >= MESSAGES - 1, "{done:?}");
+        assert!((done[0] as i64 - expected).abs() <= 2, "rate {rate}, weights {weights:?}: {done:?}");
+    }
+}
