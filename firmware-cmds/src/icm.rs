@@ -358,6 +358,8 @@ pub(crate) enum GeneralObject {
     SwIcm { start: u64, log: u32 },
     /// A sampler of flows.
     Sampler,
+    /// A meter of flows.
+    Meter,
     /// An element that queues are scheduled by.
     Element(Element),
     /// A queue pair whose congestion control is that of an address vector.
@@ -374,6 +376,7 @@ impl GeneralObject {
         match self {
             Self::SwIcm { .. } => object_type::SW_ICM,
             Self::Sampler => object_type::FLOW_SAMPLER,
+            Self::Meter => object_type::FLOW_METER,
             Self::Element(_) => object_type::SCHEDULING_ELEMENT,
             Self::Mapping { .. } => object_type::AV_QP_MAPPING,
             Self::DataKey => object_type::DEK,
@@ -422,6 +425,8 @@ const FIRST_UAR: u32 = 0x10;
 const UAR_PAGE: u32 = 4096;
 /// General objects of a function, without reserved QP numbers.
 const MOST_GENERAL_OBJECTS: u32 = 1 << 16;
+/// Numbers below name definers.
+const FIRST_GENERAL_OBJECT: u32 = 0x100;
 /// Pages of BAR0.
 const BAR0_PAGES: u32 = 8192;
 /// log2 of the number of DC targets.
@@ -455,7 +460,8 @@ pub struct Icm {
     pub tiss: Table<Tis>,
     /// Reserved QP numbers: `2^`[`LOG_RESERVED_QPNS`] behind each entry.
     pub(crate) reserved_qpns: Table<()>,
-    /// General objects of other types; their numbers are below all reserved QP numbers.
+    /// General objects of other types, but definers ([`Steering`]); their numbers are above those of definers, and below all
+    /// reserved QP numbers.
     pub(crate) general: Table<GeneralObject>,
     /// Keys that data is encrypted with, and logins.
     pub(crate) crypto: Keys,
@@ -521,7 +527,7 @@ impl Icm {
                 (first_qpn + FIRST_RESERVED_QPN) >> LOG_RESERVED_QPNS,
                 1 << (LOG_MAX_RESERVED_QPNS - LOG_RESERVED_QPNS),
             ),
-            general: Table::new(1, MOST_GENERAL_OBJECTS),
+            general: Table::new(FIRST_GENERAL_OBJECT, MOST_GENERAL_OBJECTS),
             crypto: Keys::default(),
             mkeys: Table::new(0x100, (1 << 24) - 0x100),
             reserved_lkey: reserved_lkey(),
@@ -622,7 +628,9 @@ impl Icm {
             Kind::Psv => self.psvs.len(),
             Kind::UserContext => self.users.contexts.len(),
             Kind::Umem => self.users.umems.len(),
-            Kind::GeneralObject => self.reserved_qpns.len() + self.general.len(),
+            Kind::GeneralObject => {
+                self.reserved_qpns.len() + self.general.len() + self.steering.definers.len()
+            }
             Kind::FlowTable => self.steering.tables(),
             Kind::FlowGroup => self.steering.groups(),
             Kind::FlowCounter => self.steering.counters(),

@@ -361,6 +361,10 @@ layout! {
         LOG_MAX_XRQ: 0xbc [4:0];
         /// What user contexts may be allowed ([`uctx_cap`]).
         UCTX_CAP: 0xd4 [31:0];
+        /// Definers that there may be at once.
+        MAX_NUM_MATCH_DEFINER: 0xdc [31:16];
+        /// Formats of definers, a bit for each ([`crate::definer::FORMATS`]).
+        MATCH_DEFINER_FORMAT_SUPPORTED: 0xf8 u64;
     }
 
     /// General device capabilities, second page, 256 bytes.
@@ -494,6 +498,8 @@ layout! {
         PACKET_PACING_BURST_BOUND: 0x0 [26:26];
         /// A rate says how long packets usually are.
         PACKET_PACING_TYPICAL_SIZE: 0x0 [25:25];
+        /// Flow meters, as objects ([`crate::rewrite::FlowMeterIn`]).
+        FLOW_METER_OLD: 0x0 [24:24];
         /// Send queues without a queue pair can be in groups ([`crate::sched`]).
         NIC_SQ_SCHEDULING: 0x0 [23:23];
         /// Elements share what their parent may send by weights.
@@ -502,8 +508,14 @@ layout! {
         NIC_RATE_LIMIT: 0x0 [21:21];
         /// User contexts can set rates.
         PACKET_PACING_UID: 0x0 [20:20];
+        /// log2 of the number of flow meters.
+        LOG_MAX_FLOW_METER: 0x0 [15:8];
+        /// Registers that meters may write the color into: bit n is Cn.
+        FLOW_METER_REG_ID: 0x0 [7:0];
         /// Queue pairs can be in groups.
         NIC_QP_SCHEDULING: 0x4 [30:30];
+        /// Meters return the color in a register, and packets go on.
+        FLOW_METER: 0x4 [23:23];
         /// Highest rate, kb/s.
         PACKET_PACING_MAX_RATE: 0x8 [31:0];
         /// Lowest rate, kb/s.
@@ -700,8 +712,12 @@ pub mod match_field {
 pub mod object_type {
     /// Memory that a driver writes entries of flow tables into.
     pub const SW_ICM: u32 = 0x08;
+    /// Flow meters.
+    pub const FLOW_METER: u32 = 0x0a;
     /// Keys that data is encrypted with.
     pub const DEK: u32 = 0x0c;
+    /// What entries of flow tables that drivers write compare.
+    pub const MATCH_DEFINER: u32 = 0x18;
     /// Logins of those who import wrapped keys.
     pub const CRYPTO_LOGIN: u32 = 0x1f;
     /// Samplers of flows.

@@ -137,6 +137,12 @@ layout! {
         INT_VECTOR: 0x8 [15:0];
     }
 
+    /// ADD_VXLAN_UDP_DPORT and DELETE_VXLAN_UDP_DPORT input.
+    pub struct VxlanUdpDportIn[0x10] {
+        /// The UDP port.
+        VXLAN_UDP_PORT: 0xc [15:0];
+    }
+
     /// QUERY_SPECIAL_CONTEXTS output.
     pub struct QuerySpecialContextsOut[0x20] {
         /// Key for the dump-fill pattern.

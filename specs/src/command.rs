@@ -297,6 +297,8 @@ opcodes! {
     QueryCongParams = 0x824,
     ModifyCongParams = 0x825,
     QueryCongStatistics = 0x826,
+    AddVxlanUdpDport = 0x827,
+    DeleteVxlanUdpDport = 0x828,
     QueryLag = 0x842,
     CreateTir = 0x900,
     ModifyTir = 0x901,

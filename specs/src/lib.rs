@@ -27,6 +27,7 @@ pub mod congestion;
 pub mod cqe;
 pub mod crypto;
 pub mod dct;
+pub mod definer;
 pub mod dump;
 pub mod eqe;
 pub mod ether;
@@ -62,6 +63,7 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("cqe", cqe::LAYOUTS),
     ("crypto", crypto::LAYOUTS),
     ("dct", dct::LAYOUTS),
+    ("definer", definer::LAYOUTS),
     ("dump", dump::LAYOUTS),
     ("eqe", eqe::LAYOUTS),
     ("flow", flow::LAYOUTS),

@@ -1,5 +1,5 @@
 //! What entries of flow tables do to packets beside sending them on: contexts of headers that are put before packets, lists of
-//! changes of fields, samplers, and memory that drivers write entries into themselves ([`crate::ste`]).
+//! changes of fields, samplers, meters, and memory that drivers write entries into themselves ([`crate::ste`]).
 //!
 //! Source: mlx5 driver and mlx5dv (`mlx5_ifc.h`, field use); the public manual has the commands about reformat and modify
 //! header contexts.
@@ -90,6 +90,96 @@ layout! {
         /// The same of packets that are sent.
         ICM_ADDRESS_TX: 0x30 u64;
     }
+
+    /// CREATE_GENERAL_OBJECT and MODIFY_GENERAL_OBJECT input of a flow meter, and QUERY_GENERAL_OBJECT output.
+    ///
+    /// A rate is 10^9 mantissa / 2^exponent bytes a second, a burst mantissa * 2^exponent bytes (mlx5 driver,
+    /// `en/tc/meter.c`).
+    pub struct FlowMeterIn[0x90] {
+        /// What a modification changes ([`meter_field`]), low half.
+        MODIFY_FIELD_SELECT: 0x14 [31:0];
+        /// Packets are metered.
+        ACTIVE: 0x18 [31:31];
+        /// The register C that the color is written into.
+        RETURN_REG_ID: 0x18 [27:24];
+        /// Type of the table: [`crate::flow::TableType`].
+        TABLE_TYPE: 0x18 [23:16];
+        /// The table that all packets go on to.
+        DESTINATION_TABLE_ID: 0x1c [23:0];
+        /// The parameters are valid.
+        VALID: 0x30 [31:31];
+        /// What the committed bucket has no room for goes into the excess bucket.
+        BUCKET_OVERFLOW: 0x30 [30:30];
+        /// The color that packets have when they come ([`meter_color`]).
+        START_COLOR: 0x30 [29:28];
+        /// A green packet is taken off both buckets.
+        BOTH_BUCKETS_ON_GREEN: 0x30 [27:27];
+        /// What is counted: [`meter_mode`].
+        METER_MODE: 0x30 [25:24];
+        /// Size of the committed bucket.
+        CBS_EXPONENT: 0x38 [28:24];
+        /// Its mantissa.
+        CBS_MANTISSA: 0x38 [23:16];
+        /// The committed rate.
+        CIR_EXPONENT: 0x38 [12:8];
+        /// Its mantissa.
+        CIR_MANTISSA: 0x38 [7:0];
+        /// Size of the excess bucket.
+        EBS_EXPONENT: 0x40 [28:24];
+        /// Its mantissa.
+        EBS_MANTISSA: 0x40 [23:16];
+        /// The rate that fills the excess bucket.
+        EIR_EXPONENT: 0x40 [12:8];
+        /// Its mantissa.
+        EIR_MANTISSA: 0x40 [7:0];
+        /// Query: where entries that drivers write send packets that are received.
+        ICM_ADDRESS_RX: 0x80 u64;
+        /// The same of packets that are sent.
+        ICM_ADDRESS_TX: 0x88 u64;
+    }
+
+    /// CREATE_GENERAL_OBJECT input of a definer, and QUERY_GENERAL_OBJECT output.
+    pub struct DefinerIn[0x90] {
+        /// Which fields a tag has: [`crate::definer::FORMATS`].
+        FORMAT_ID: 0x20 [15:0];
+    }
+}
+
+impl DefinerIn {
+    /// Where the mask over words 11 to 8 of a tag begins, of formats that have more than eight, and its bytes.
+    pub const LONG_MASK: core::ops::Range<usize> = 0x64..0x70;
+    /// The same of words 7 to 0.
+    pub const MASK: core::ops::Range<usize> = 0x70..0x90;
+}
+
+/// Bits of [`FlowMeterIn::MODIFY_FIELD_SELECT`].
+#[allow(missing_docs, reason = "the names say it")]
+pub mod meter_field {
+    pub const ACTIVE: u32 = 1 << 0;
+    pub const CBS: u32 = 1 << 1;
+    pub const CIR: u32 = 1 << 2;
+    pub const EBS: u32 = 1 << 3;
+    pub const EIR: u32 = 1 << 4;
+}
+
+/// Values of [`FlowMeterIn::START_COLOR`], and what meters write.
+#[allow(missing_docs, reason = "the names say it")]
+pub mod meter_color {
+    pub const RED: u32 = 0;
+    pub const YELLOW: u32 = 1;
+    pub const GREEN: u32 = 2;
+}
+
+/// Values of [`FlowMeterIn::METER_MODE`].
+pub mod meter_mode {
+    /// Bytes behind layer 2.
+    pub const IP_LENGTH: u32 = 0;
+    /// Bytes of the frame with its check sequence.
+    pub const WITH_L2: u32 = 1;
+    /// The same with preamble and gap.
+    pub const WITH_L2_AND_GAP: u32 = 2;
+    /// Packets: each counts as 128 bytes.
+    pub const PACKETS: u32 = 3;
 }
 
 impl PacketReformat {

@@ -90,14 +90,19 @@ impl Ste {
     pub const MASK: usize = 0x20;
     /// Where the tag begins.
     pub const TAG: usize = 0x30;
+    /// Where the tag of entries of the format `MATCH` begins: their mask is that of the definer.
+    pub const MATCH_TAG: usize = 0x20;
     /// Bytes of mask and tag.
     pub const TAG_SIZE: usize = 0x10;
 }
 
 /// Values of [`Ste::ENTRY_FORMAT`]; those up to 3 compare under a mask, and are the high byte of a lookup type.
 pub mod entry_format {
-    /// Compares what a definer object says. Where the definer is 0xf, there is none, and everything hits.
+    /// Compares what a definer object says ([`crate::definer`]). A table that it sends packets to has entries of this format,
+    /// too.
     pub const MATCH: u32 = 4;
+    /// In place of a definer's number: there is none, and everything hits.
+    pub const NO_DEFINER: u32 = 0x0f;
 }
 
 /// Lookup types: what makes a tag. Those of layers have a second type for the headers inside a tunnel.

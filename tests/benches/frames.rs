@@ -10,6 +10,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use hca_firmware::steering::VxlanPorts;
 use hca_firmware::{HashFields, HashFunction};
 use hca_model::nic::receive::{ReceiveRules, Steered};
 use hca_model::nic::rss::{HashRules, Hasher, KEY_SIZE, KeyTables};
@@ -33,7 +34,7 @@ fn tcp_frame(payload: usize) -> Vec<u8> {
 
 fn small(c: &mut Criterion) {
     let mut frame = tcp_frame(6);
-    let finish = Finish { checksums: ALL, vlan: None, max_frame: 1514 };
+    let finish = Finish { checksums: ALL, vlan: None, max_frame: 1514, vxlan_ports: VxlanPorts::default() };
     assert!(finish.apply(&mut frame).is_ok());
     let outer =
         HashFields { src_ip: true, dst_ip: true, src_port: true, dst_port: true, ..HashFields::default() };
@@ -78,7 +79,9 @@ fn large(c: &mut Criterion) {
         let mut frame = Vec::with_capacity(2048);
         group.bench_function(name, |b| {
             b.iter(|| {
-                let Ok(lso) = Lso::new(&header, LEN as u64, MSS, sums) else { return };
+                let Ok(lso) = Lso::new(&header, LEN as u64, MSS, sums, &VxlanPorts::default()) else {
+                    return;
+                };
                 for i in 0..lso.frames() {
                     let range = lso.data(i);
                     let part = data.get(range.start as usize..range.end as usize).unwrap_or_default();

@@ -14,7 +14,7 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hca_firmware::commands::{Fixture, find, maker};
 use hca_firmware::object::Kind;
-use hca_firmware::steering::{FlowKey, Frame, Ip, L4, Layers, Sight, Verdict};
+use hca_firmware::steering::{FlowKey, Frame, Ip, L4, Layers, Sight, Verdict, VxlanPorts};
 use hca_firmware::{Config, Execution, Firmware, PortKind};
 use hca_spec::be32;
 use hca_spec::cmd::FunctionIn;
@@ -202,7 +202,13 @@ fn walks(
     group.bench_function(name, |b| {
         b.iter(|| {
             for sight in &packets {
-                let frame = Frame { bytes: &[0; 60], sight: black_box(sight), parser: |_| Sight::default() };
+                let frame = Frame {
+                    bytes: &[0; 60],
+                    sight: black_box(sight),
+                    parser: |_, _| Sight::default(),
+                    vxlan: VxlanPorts::default(),
+                    now: 0,
+                };
                 fw.icm.steering.walk(TableType::NicRx, &frame, &mut verdict);
                 assert_eq!(verdict.deliveries.len(), 1);
             }

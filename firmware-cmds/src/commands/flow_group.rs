@@ -33,7 +33,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         bad_param("CREATE_FLOW_GROUP: group_type must be 0: entries are told apart by criteria");
     const SOFTWARE: Failure =
         bad_param("CREATE_FLOW_GROUP: the driver writes the table's entries itself (sw_owner)");
-    const DEFINER: Failure = bad_param("CREATE_FLOW_GROUP: match_definer_id: there are no definers");
+    const DEFINER: Failure = bad_param("CREATE_FLOW_GROUP: match_definer_id: groups name no definers");
     const ORDER: Failure = bad_param("CREATE_FLOW_GROUP: start_flow_index is above end_flow_index");
     const BEYOND: Failure = bad_param("CREATE_FLOW_GROUP: end_flow_index is beyond the table");
     const OVERLAP: Failure =

@@ -1,5 +1,5 @@
 //! General objects: QP numbers that no queue pair has, which every kind of adapter offers; memory for entries of flow tables that
-//! drivers write themselves; samplers of flows; elements of scheduling and mappings ([`super::scheduling`]); keys that
+//! drivers write themselves; samplers and meters of flows, definers ([`super::flow_object`]); elements of scheduling and mappings ([`super::scheduling`]); keys that
 //! data is encrypted with, and logins ([`super::crypto`]).
 //!
 //! A program names reserved QP numbers in connections whose traffic takes another way, as rdma_cm with a queue pair of its own
@@ -19,7 +19,7 @@ use hca_spec::sched::{AvQpMapping, HIERARCHY_NIC, SchedulingElement};
 use super::call::{done, named, reply};
 use super::fixture::Fixture;
 use super::row::{Call, Outcome};
-use super::{crypto, devx, scheduling};
+use super::{crypto, devx, flow_object, scheduling};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::GeneralObject;
@@ -46,6 +46,7 @@ fn admit(fw: &Firmware, call: &Call<'_>) -> Result<u32, Failure> {
 enum Found {
     /// Reserved QP numbers, by their entry.
     Numbers(u32),
+    Definer(u32),
     Other(u32, GeneralObject),
 }
 
@@ -59,6 +60,9 @@ fn find(fw: &Firmware, call: &Call<'_>) -> Result<Found, Failure> {
         let there = entry << LOG_RESERVED_QPNS == number && fw.icm.reserved_qpns.get(entry).is_some();
         return if there { Ok(Found::Numbers(entry)) } else { Err(none) };
     }
+    if kind == object_type::MATCH_DEFINER && fw.icm.steering.definers.get(number).is_some() {
+        return Ok(Found::Definer(number));
+    }
     match fw.icm.general.get(number) {
         Some(object) if object.object_type() == kind => Ok(Found::Other(number, *object)),
         _ => Err(none),
@@ -69,6 +73,8 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     match admit(fw, call)? {
         object_type::SW_ICM => create_memory(fw, call),
         object_type::FLOW_SAMPLER => create_sampler(fw, call),
+        object_type::FLOW_METER => flow_object::create_meter(fw, call),
+        object_type::MATCH_DEFINER => flow_object::create_definer(fw, call),
         object_type::SCHEDULING_ELEMENT => create_element(fw, call),
         object_type::AV_QP_MAPPING => {
             let mapping = scheduling::mapping(fw, &whole(call, AvQpMapping::from_prefix_or_zero))?;
@@ -93,10 +99,10 @@ fn create_numbers(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     named(entry << LOG_RESERVED_QPNS)
 }
 
-const MANY: Failure = no_room("CREATE_GENERAL_OBJECT: every number of a general object is in use");
+pub(super) const MANY: Failure = no_room("CREATE_GENERAL_OBJECT: every number of a general object is in use");
 
 /// The input as the layout of a type; what a driver left out is zero.
-fn whole<T>(call: &Call<'_>, from: fn(&[u8]) -> T) -> T {
+pub(super) fn whole<T>(call: &Call<'_>, from: fn(&[u8]) -> T) -> T {
     from(call.input)
 }
 
@@ -194,6 +200,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         bad_param("MODIFY_GENERAL_OBJECT: modify_field_select: objects of the type have nothing to change");
     match find(fw, call)? {
         Found::Other(number, GeneralObject::Element(_)) => scheduling::modify(fw, number, call),
+        Found::Other(number, GeneralObject::Meter) => flow_object::modify_meter(fw, number, call),
         _ => Err(NOTHING),
     }
 }
@@ -220,6 +227,10 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
                 out.set(SamplerIn::ICM_ADDRESS_RX, address).set(SamplerIn::ICM_ADDRESS_TX, address);
             }
             about(number, out.bytes())
+        }
+        Found::Definer(number) => about(number, flow_object::describe_definer(fw, number).bytes()),
+        Found::Other(number, GeneralObject::Meter) => {
+            about(number, flow_object::describe_meter(fw, number).bytes())
         }
         Found::Other(number, GeneralObject::Element(element)) => {
             about(number, scheduling::describe(&element).bytes())
@@ -249,6 +260,13 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     );
     match find(fw, call)? {
         Found::Numbers(entry) => _ = fw.icm.reserved_qpns.remove(entry),
+        // Entries that name it match nothing from now on.
+        Found::Definer(number) => _ = fw.icm.steering.definers.remove(number),
+        // Packets that entries send to it find nothing there.
+        Found::Other(number, GeneralObject::Meter) => {
+            fw.icm.steering.destroy_meter(number);
+            fw.icm.general.remove(number);
+        }
         // Entries that lie there are no more: packets that come to them are dropped.
         Found::Other(number, GeneralObject::SwIcm { start, .. }) => {
             fw.icm.steering.memory.free(start);
@@ -284,11 +302,12 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     Ok(done())
 }
 
-/// The tables that a sampler names, the node above an element, the domain of a key. The queue pair of a mapping may be anybody's: nothing happens to it.
+/// The tables that samplers and meters name, the node above an element, the domain of a key. The queue pair of a mapping may be anybody's: nothing happens to it.
 pub(super) fn names(call: &Call<'_>) -> Vec<(Object, bool)> {
     let kind = call.view::<GeneralObjectIn>().map(|input| input.get(GeneralObjectIn::OBJ_TYPE));
     match kind {
         Ok(object_type::FLOW_SAMPLER) => {}
+        Ok(object_type::FLOW_METER) => return flow_object::names(call),
         Ok(object_type::SCHEDULING_ELEMENT) => {
             let input = whole(call, SchedulingElement::from_prefix_or_zero);
             return names_of_elements([input.get(SchedulingElement::PARENT_ELEMENT_ID)]);
@@ -337,11 +356,13 @@ pub(super) fn create_templates(fixture: &Fixture) -> Vec<Vec<u8>> {
     key.set(Dek::KEY_PURPOSE, PURPOSE_AES_XTS).set(Dek::PD, fixture.number(Kind::Pd));
     // Both halves of a key have to differ.
     key.bytes_mut().iter_mut().skip(Dek::KEY.start).zip(1..=32).for_each(|(to, n)| *to = n);
+    let definer = flow_object::definer_template();
     let others = [
         (object_type::SW_ICM, memory.bytes().as_slice()),
         (object_type::SCHEDULING_ELEMENT, node.bytes()),
         (object_type::AV_QP_MAPPING, mapping.bytes()),
         (object_type::DEK, key.bytes()),
+        (object_type::MATCH_DEFINER, definer.bytes()),
     ];
     let offered = |kind: u32| fixture.object_types.checked_shr(kind).is_some_and(|bits| bits & 1 == 1);
     let mut all = vec![numbers.bytes().to_vec()];

@@ -2,7 +2,7 @@
 
 use hca_spec::cmd::{
     AccessRegIn, CreateSrqIn, FunctionIn, GeneralObjectIn, IntModeration, McgIn, ModifyQpIn, ObjectIn,
-    QueryHcaVportContextOut, QueryHcaVportIn,
+    QueryHcaVportContextOut, QueryHcaVportIn, VxlanUdpDportIn,
 };
 use hca_spec::command::{InHeader, Opcode};
 use hca_spec::congestion::{
@@ -48,6 +48,7 @@ impl Command {
             }
             AccessReg => &AccessRegIn::LAYOUT,
             ConfigIntModeration => &IntModeration::LAYOUT,
+            AddVxlanUdpDport | DeleteVxlanUdpDport => &VxlanUdpDportIn::LAYOUT,
             _ if self.object.is_some() => &ObjectIn::LAYOUT,
             _ => &InHeader::LAYOUT,
         }

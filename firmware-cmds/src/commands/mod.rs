@@ -24,6 +24,7 @@ mod fixture;
 mod flow_counter;
 mod flow_entry;
 mod flow_group;
+mod flow_object;
 mod flow_table;
 mod general_object;
 mod hca;
@@ -63,6 +64,7 @@ mod tir;
 mod tis;
 mod tracer_reg;
 mod vport;
+mod vxlan;
 mod xrq;
 
 pub use fixture::Fixture;

@@ -41,7 +41,7 @@ use super::{
 use super::{congestion, mad, mcg, memic, mkey, moderation, nic_vport, odp, pacing, pages};
 use super::{
     psv, q_counter, qp, qp_transition as transition, rewrite, roce_address, rq, rqt, sq, srq, tir, tis,
-    vport, xrq,
+    vport, vxlan, xrq,
 };
 use crate::firmware::{Firmware, State};
 use crate::object::Kind::{self, *};
@@ -302,6 +302,10 @@ rows! {
         User::KERNEL, Modify, Update(congestion::modify_params), Input(congestion::params_template), if Firmware::is_ethernet;
     QueryCongStatistics, "QUERY_CONG_STATISTICS", Initialized, (CongStatisticsIn::SIZE, CongStatisticsOut::SIZE), NONE, OBJECT,
         User::ALL, Query, Update(congestion::statistics), Object, if Firmware::is_ethernet;
+    AddVxlanUdpDport, "ADD_VXLAN_UDP_DPORT", Initialized, (VxlanUdpDportIn::SIZE, DONE), NONE, OBJECT,
+        User::KERNEL, Modify, Update(vxlan::add), Input(vxlan::template), if Firmware::is_ethernet;
+    DeleteVxlanUdpDport, "DELETE_VXLAN_UDP_DPORT", Initialized, (VxlanUdpDportIn::SIZE, DONE), NONE, OBJECT,
+        User::KERNEL, Modify, Update(vxlan::delete), Input(vxlan::template), if Firmware::is_ethernet;
 
     QueryLag, "QUERY_LAG", Initialized, (OBJECT, QueryLagOut::SIZE), NONE, OBJECT,
         User::ALL, Query, ReadOnly(hca::query_lag), Object;

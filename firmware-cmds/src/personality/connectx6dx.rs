@@ -9,11 +9,12 @@ use hca_spec::caps::{
 };
 
 use hca_spec::crypto::Crypto;
+use hca_spec::definer::FORMATS;
 use hca_spec::sched::{element, tsar};
 
 use super::{FirmwareVersion, Pci, PciLink, PciSpeed, Personality, connectx5};
 
-use crate::steering::Offer;
+use crate::steering::{MOST_DEFINERS, Offer};
 
 /// log2 of the bytes of memory that drivers write entries of flow tables into: four domains of mlx5dv at once, each of which
 /// takes 64 MiB of it.
@@ -35,6 +36,11 @@ const LOG_STREAMS: u32 = 5;
 /// log2 of the keys that data is encrypted with. Estimate.
 const LOG_DATA_KEYS: u32 = 12;
 
+/// log2 of the meters of flows. Estimate.
+const LOG_METERS: u32 = 12;
+/// Registers that they write colors into: C0 to C5, those that entries can change. Estimate.
+const COLOR_REGISTERS: u32 = 0x3f;
+
 /// The whole of it.
 pub(super) fn personality() -> Personality {
     let like = connectx5::personality();
@@ -44,9 +50,18 @@ pub(super) fn personality() -> Personality {
     // Flow tables in memory that drivers write: how they come to that memory, and what its entries look like.
     let general = &mut ethernet.general;
     let objects = general.get(General::GENERAL_OBJ_TYPES);
-    let more =
-        1 << object_type::SW_ICM | 1 << object_type::FLOW_SAMPLER | 1 << object_type::SCHEDULING_ELEMENT;
+    let more = [
+        object_type::SW_ICM,
+        object_type::FLOW_SAMPLER,
+        object_type::FLOW_METER,
+        object_type::MATCH_DEFINER,
+        object_type::SCHEDULING_ELEMENT,
+    ];
+    let more = more.iter().fold(0, |bits, kind| bits | 1 << kind);
     general.set(General::GENERAL_OBJ_TYPES, objects | more);
+    let formats = FORMATS.iter().fold(0, |bits, format| bits | 1 << format);
+    general.set(General::MATCH_DEFINER_FORMAT_SUPPORTED, formats);
+    general.set(General::MAX_NUM_MATCH_DEFINER, MOST_DEFINERS);
     general.set(General::STEERING_FORMAT_VERSION, steering_format::CONNECTX_6_DX);
     general.set(General::FL_RC_QP_WHEN_ROCE_DISABLED, 1);
     ethernet.roce.set(Roce::FL_RC_QP_WHEN_ROCE_ENABLED, 1).set(Roce::FL_RC_QP_WHEN_ROCE_DISABLED, 1);
@@ -56,6 +71,8 @@ pub(super) fn personality() -> Personality {
     qos.set(Qos::NIC_BW_SHARE, 1).set(Qos::NIC_RATE_LIMIT, 1);
     qos.set(Qos::NIC_ELEMENT_TYPE, 1 << element::TSAR | 1 << element::QUEUE_GROUP);
     qos.set(Qos::NIC_TSAR_TYPE, 1 << tsar::DWRR);
+    qos.set(Qos::FLOW_METER_OLD, 1).set(Qos::FLOW_METER, 1).set(Qos::LOG_MAX_FLOW_METER, LOG_METERS);
+    qos.set(Qos::FLOW_METER_REG_ID, COLOR_REGISTERS);
     for general in [&mut capabilities.general, &mut ethernet.general] {
         general.set(General::QPC_EXTENSION, 1);
         let objects = general.get(General::GENERAL_OBJ_TYPES);

@@ -9,7 +9,7 @@ use super::entry::{ALLOW, DROP};
 use super::*;
 
 /// IPv4, UDP and a tunnel of frames behind 8 bytes at port 9: as little as the tests need.
-fn parse(frame: &[u8]) -> Sight {
+fn parse(frame: &[u8], _: &VxlanPorts) -> Sight {
     let (mut sight, inner) = layers(frame, 0);
     if let Some(inner) = inner.filter(|inner| *inner < frame.len()) {
         let (inside, _) = layers(frame, inner);
@@ -92,8 +92,9 @@ fn steering() -> Steering {
 
 fn walk(steering: &Steering, kind: TableType, bytes: &[u8]) -> Verdict {
     let mut verdict = Verdict::default();
-    let sight = parse(bytes);
-    steering.walk(kind, &Frame { bytes, sight: &sight, parser: parse }, &mut verdict);
+    let sight = parse(bytes, &VxlanPorts::default());
+    let vxlan = VxlanPorts::default();
+    steering.walk(kind, &Frame { bytes, sight: &sight, parser: parse, vxlan, now: 0 }, &mut verdict);
     verdict
 }
 
@@ -390,4 +391,76 @@ fn no_entry_holds_up_a_packet() {
         assert!(s.memory.write(ICM, &bytes));
         walk(&s, TableType::NicTx, &frame(9, &frame(5, b"inside")));
     }
+}
+
+/// The same as [`always`], but it hits what a definer says: those who have this tag.
+fn defined(definer: u32, tag: Option<[u8; 32]>, next: (u64, u64, u32), miss: u64) -> [u8; 64] {
+    let mut bytes = entry(entry_format::MATCH << 8 | definer, [0; 16], [0; 16], (next.0, next.1), miss);
+    let mut ste = Ste::from_prefix_or_zero(&bytes);
+    ste.set(Ste::HASH_DEFINER, next.2);
+    bytes[..Ste::MATCH_TAG].copy_from_slice(&ste.bytes()[..Ste::MATCH_TAG]);
+    bytes[Ste::MATCH_ACTIONS..Ste::ACTIONS_END].fill(0);
+    bytes[Ste::MATCH_TAG..].copy_from_slice(&tag.unwrap_or_default());
+    bytes
+}
+
+#[test]
+fn definers_say_what_is_compared() {
+    use hca_spec::definer::Definer22 as D;
+    let mut s = steering();
+    let mut mask = D::new();
+    mask.set(D::OUTER_SMAC_47_16, u32::MAX).set(D::OUTER_SMAC_15_0, 0xffff).set(D::OUTER_L4_DPORT, 0xff00);
+    let definer = s.definers.insert(Definer { format: 22, mask: *mask.bytes() }).unwrap();
+    let mut value = D::new();
+    value.set(D::OUTER_SMAC_47_16, 0x0200_0000).set(D::OUTER_SMAC_15_0, 2).set(D::OUTER_L4_DPORT, 0x100);
+    let slot = tags::place(value.bytes(), 8);
+    let root = defined(entry_format::NO_DEFINER, None, (ICM + 0x1000, 8, definer), DROP);
+    let found = defined(definer, Some(*value.bytes()), (address_of_tir(7), 1, 0xf), DROP);
+    by_driver(&mut s, TableType::NicRx, &[(0, root), (0x1000 + slot * 64, found)]);
+    // The port's low byte is not compared, and no other field.
+    for port in [0x100, 0x1ff] {
+        assert_eq!(walk(&s, TableType::NicRx, &frame(port, b"x")).deliveries[0].to, Target::Tir(7));
+    }
+    assert_eq!(walk(&s, TableType::NicRx, &frame(0x200, b"x")).deliveries, []);
+    let mut other = frame(0x100, b"x");
+    other[11] = 0x33;
+    assert_eq!(walk(&s, TableType::NicRx, &other).deliveries, []);
+    // Nothing is the same for a definer that is gone.
+    s.definers.remove(definer);
+    let alone = defined(definer, Some([0; 32]), (address_of_tir(7), 1, 0xf), address_of_tir(8));
+    assert!(s.memory.write(ICM, &alone));
+    assert_eq!(walk(&s, TableType::NicRx, &frame(0x100, b"x")).deliveries[0].to, Target::Tir(8));
+}
+
+#[test]
+fn meters_write_colors_that_are_compared() {
+    use hca_spec::rewrite::{FlowMeterIn, meter_color, meter_mode};
+    let mut s = steering();
+    let mut input = FlowMeterIn::new();
+    input.set(FlowMeterIn::ACTIVE, 1).set(FlowMeterIn::VALID, 1);
+    input.set(FlowMeterIn::START_COLOR, meter_color::GREEN).set(FlowMeterIn::METER_MODE, meter_mode::PACKETS);
+    // 128 bytes a microsecond.
+    input.set(FlowMeterIn::CIR_MANTISSA, 132).set(FlowMeterIn::CIR_EXPONENT, 10);
+    let mut behind = FlowTable::new(TableType::NicRx, 2, 0, Miss::Default);
+    behind.software = Some(ICM + 0x40);
+    let behind = s.create_table(behind).unwrap();
+    s.create_meter(0x100, Meter::new(behind, 0, Parameters::of(&input).unwrap()));
+    let mut green = [0; 16];
+    green[3] = meter_color::GREEN as u8;
+    let mut register = [0; 16];
+    register[..4].fill(0xff);
+    let color = entry(lookup::REGISTERS_0, register, green, (address_of_tir(1), 1), address_of_tir(2));
+    by_driver(&mut s, TableType::NicRx, &[(0, always(address_of_meter(0x100), &[])), (0x40, color)]);
+    let to = |now: u64| {
+        let (bytes, mut verdict) = (frame(5, b"x"), Verdict::default());
+        let sight = parse(&bytes, &VxlanPorts::default());
+        let vxlan = VxlanPorts::default();
+        let frame = Frame { bytes: &bytes, sight: &sight, parser: parse, vxlan, now };
+        s.walk(TableType::NicRx, &frame, &mut verdict);
+        verdict.deliveries[0].to
+    };
+    // Twice the rate: every second one.
+    let seen: Vec<Target> = (0..6).map(|n| to(n * 500_000)).collect();
+    let both = [Target::Tir(1), Target::Tir(2)];
+    assert_eq!(seen, both.repeat(3));
 }

@@ -1,8 +1,10 @@
-//! What entries name beside destinations and counters: contexts of headers, lists of changes, samplers.
+//! What entries name beside destinations and counters: contexts of headers, lists of changes, samplers, meters.
 
 use std::cell::Cell;
 
 use super::Steering;
+use super::definer::Definer;
+use super::meter::Meter;
 use super::rewrite::{HeaderChanges, Reformat};
 use super::table::Deed;
 
@@ -109,6 +111,33 @@ impl Steering {
     pub(crate) fn destroy_sampler(&mut self, number: u32) {
         let Some(sampler) = self.samplers.remove(&number) else { return };
         [sampler.all, sampler.copies].into_iter().for_each(|table| self.hold_table(table, false));
+    }
+
+    pub(crate) fn meter(&self, number: u32) -> Option<&Meter> {
+        self.meters.get(&number)
+    }
+
+    pub(crate) fn meters(&self) -> u32 {
+        self.meters.len() as u32
+    }
+
+    pub(crate) fn meter_mut(&mut self, number: u32) -> Option<&mut Meter> {
+        self.meters.get_mut(&number)
+    }
+
+    /// Stores a meter before a table that there is, under a number that no other has.
+    pub(crate) fn create_meter(&mut self, number: u32, meter: Meter) {
+        self.hold_table(meter.table, true);
+        self.meters.insert(number, meter);
+    }
+
+    pub(crate) fn destroy_meter(&mut self, number: u32) {
+        let Some(meter) = self.meters.remove(&number) else { return };
+        self.hold_table(meter.table, false);
+    }
+
+    pub(super) fn definer(&self, number: u32) -> Option<&Definer> {
+        self.definers.get(number)
     }
 
     pub(super) fn hold_sampler(&mut self, number: u32, more: bool) {

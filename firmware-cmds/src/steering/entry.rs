@@ -15,6 +15,7 @@ mod base {
     pub(super) const DROP: u64 = 0x60_0000_0000;
     pub(super) const ALLOW: u64 = 0x61_0000_0000;
     pub(super) const SAMPLER: u64 = 0x70_0000_0000;
+    pub(super) const METER: u64 = 0x80_0000_0000;
     pub(super) const SIZE: u64 = 1 << 32;
     pub(super) const SHIFT: u32 = 6;
 }
@@ -28,6 +29,7 @@ pub(crate) enum Landing {
     /// A table whose entries are made by commands.
     Table(u32),
     Sampler(u32),
+    Meter(u32),
     /// It is dropped.
     Drop,
     /// It goes where packets of the type go by themselves.
@@ -49,6 +51,11 @@ pub(crate) const fn address_of_sampler(number: u32) -> u64 {
     base::SAMPLER + ((number as u64) << base::SHIFT)
 }
 
+/// The address of a meter.
+pub(crate) const fn address_of_meter(number: u32) -> u64 {
+    base::METER + ((number as u64) << base::SHIFT)
+}
+
 /// The address that drops packets.
 pub(crate) const DROP: u64 = base::DROP;
 /// The address that lets packets leave.
@@ -68,6 +75,8 @@ pub(super) fn landing(steering: &Steering, address: u64) -> Landing {
         Landing::Table(table)
     } else if let Some(sampler) = number(base::SAMPLER) {
         Landing::Sampler(sampler)
+    } else if let Some(meter) = number(base::METER) {
+        Landing::Meter(meter)
     } else if address == ALLOW {
         Landing::Allow
     } else {
@@ -93,11 +102,17 @@ impl Met {
         steering.memory.read(address, &mut bytes).then_some(())?;
         let ste = Ste::from_prefix_or_zero(&bytes);
         let format = ste.get(Ste::ENTRY_FORMAT);
-        let same = format >= entry_format::MATCH || {
-            let tag = tags::tag(packet, format << 8 | ste.get(Ste::MATCH_DEFINER));
+        let kind = ste.get(Ste::MATCH_DEFINER);
+        let same = if format < entry_format::MATCH {
+            let tag = tags::tag(packet, format << 8 | kind);
             let mask = bytes.get(Ste::MASK..).unwrap_or_default();
             let value = bytes.get(Ste::TAG..).unwrap_or_default();
             tag.iter().zip(mask).zip(value).all(|((tag, mask), value)| tag & mask == *value)
+        } else if kind == entry_format::NO_DEFINER {
+            true
+        } else {
+            let value = bytes.get(Ste::MATCH_TAG..).unwrap_or_default();
+            steering.definer(kind).is_some_and(|definer| definer.tag(packet) == value)
         };
         Some(Self { ste, hit: same != (ste.get(Ste::MATCH_POLARITY) == 1) })
     }
@@ -114,17 +129,23 @@ impl Met {
     }
 
     /// Where a packet goes that it matched, after the actions.
-    pub(super) fn next(&self, packet: &Passing<'_>) -> u64 {
+    pub(super) fn next(&self, steering: &Steering, packet: &Passing<'_>) -> u64 {
         const UNIT: u32 = 5;
         let place = u64::from(self.ste.get(Ste::NEXT_TABLE_39_32)) << (32 - UNIT)
             | u64::from(self.ste.get(Ste::NEXT_TABLE_31_5));
         let entries = place & place.wrapping_neg();
         let table = (place ^ entries) << UNIT;
-        if entries <= 1 || self.is_match() {
+        if entries <= 1 {
             return table;
         }
-        let kind = self.ste.get(Ste::NEXT_ENTRY_FORMAT) << 8 | self.ste.get(Ste::HASH_DEFINER);
-        let index = tags::index(tags::tag(packet, kind), self.ste.get(Ste::BYTE_MASK), entries);
+        let kind = self.ste.get(Ste::HASH_DEFINER);
+        let index = if self.is_match() {
+            let tag = steering.definer(kind).map(|definer| definer.tag(packet));
+            tag.map_or(0, |tag| tags::place(&tag, entries))
+        } else {
+            let kind = self.ste.get(Ste::NEXT_ENTRY_FORMAT) << 8 | kind;
+            tags::index(tags::tag(packet, kind), self.ste.get(Ste::BYTE_MASK), entries)
+        };
         table.wrapping_add(index.wrapping_mul(Ste::SIZE as u64))
     }
 

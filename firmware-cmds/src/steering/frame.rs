@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::key::{FlowKey, MatchValue};
+use super::vxlan::VxlanPorts;
 use super::words;
 
 /// Where headers of a frame are: bytes from its begin.
@@ -37,8 +38,8 @@ pub struct Sight {
     pub places: Places,
 }
 
-/// Looks at the headers of a frame of any bytes.
-pub type Parser = fn(&[u8]) -> Sight;
+/// Looks at the headers of a frame of any bytes, with VXLAN at those ports.
+pub type Parser = fn(&[u8], &VxlanPorts) -> Sight;
 
 /// A frame that passes tables.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +50,10 @@ pub struct Frame<'a> {
     pub sight: &'a Sight,
     /// Finds the headers of what entries make of it.
     pub parser: Parser,
+    /// Where those are looked into for VXLAN.
+    pub vxlan: VxlanPorts,
+    /// When it passes, in picoseconds: what meters go by.
+    pub now: u64,
 }
 
 #[cfg(test)]
@@ -64,7 +69,13 @@ impl Frame<'_> {
         let sight = Sight { key: *key, ..Sight::default() };
         steering.walk(
             kind,
-            &Frame { bytes: &vec![0; octets], sight: &sight, parser: |_| Sight::default() },
+            &Frame {
+                bytes: &vec![0; octets],
+                sight: &sight,
+                parser: |_, _| Sight::default(),
+                vxlan: VxlanPorts::default(),
+                now: 0,
+            },
             verdict,
         );
     }
@@ -137,10 +148,11 @@ impl<'a> Passing<'a> {
             bytes: self.bytes().to_vec(),
             sight: *self.sight(),
             parser: self.came.parser,
+            vxlan: self.came.vxlan,
             moved: false,
         };
         change(&mut edit, &mut self.registers);
-        let mut sight = (self.came.parser)(&edit.bytes);
+        let mut sight = (self.came.parser)(&edit.bytes, &self.came.vxlan);
         // Who sent it is no matter of headers.
         sight.key.source_sqn = self.came.sight.key.source_sqn;
         sight.key.metadata = self.registers.a.or(self.came.sight.key.metadata);
@@ -154,6 +166,7 @@ pub(super) struct Edit {
     bytes: Vec<u8>,
     sight: Sight,
     parser: Parser,
+    vxlan: VxlanPorts,
     moved: bool,
 }
 
@@ -179,7 +192,7 @@ impl Edit {
     /// Where headers are now, and what they say.
     pub(super) fn sight(&mut self) -> Sight {
         if std::mem::take(&mut self.moved) {
-            self.sight = (self.parser)(&self.bytes);
+            self.sight = (self.parser)(&self.bytes, &self.vxlan);
         }
         self.sight
     }

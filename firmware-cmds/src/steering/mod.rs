@@ -16,20 +16,23 @@
 //! Entries may change packets: whoever has the packet gives its bytes along ([`Frame`]), and gets other ones. A table may have
 //! its entries in memory that the driver writes itself: those are read there for each packet.
 //!
-//! Not here: definers, meters, an embedded switch.
+//! Not here: meters that entries change by themselves (ASO), an embedded switch.
 
 mod contexts;
 mod counter;
 mod criteria;
+mod definer;
 mod entry;
 mod fields;
 mod frame;
 mod key;
 mod matcher;
+mod meter;
 mod offer;
 mod rewrite;
 mod table;
 mod tags;
+mod vxlan;
 mod walk;
 mod words;
 
@@ -51,13 +54,16 @@ pub(crate) use counter::NoCounter;
 pub use counter::Traffic;
 use criteria::Criteria;
 pub(crate) use criteria::NotCompared;
-pub(crate) use entry::{address_of_sampler, address_of_table, address_of_tir};
+pub(crate) use definer::Definer;
+pub(crate) use entry::{address_of_meter, address_of_sampler, address_of_table, address_of_tir};
 pub use fields::field_support;
 pub use frame::{Frame, Parser, Places, Sight};
 pub use key::{Bth, FlowKey, Geneve, Gre, Ip, L4, Layers, MatchValue, Tag};
+pub(crate) use meter::{Meter, Parameters};
 pub use offer::{Offer, Rewrite, TypeOffer};
 pub(crate) use rewrite::{HeaderChanges, Reformat, ReformatKind, is_valid};
 pub(crate) use table::{Changes, Deed, Destination, Entry, FlowTable, Group, MOST_CRITERIA, Miss};
+pub use vxlan::{MOST_VXLAN_PORTS, VxlanPorts};
 pub use walk::{Delivery, MOST_CHANGES, MOST_COPIES, MOST_LOOKUPS, MOST_TABLES, Target, Verdict};
 
 /// Types of tables.
@@ -69,6 +75,10 @@ pub(crate) const ENTRY_BYTES: u64 = 384;
 pub(crate) const LIST_BYTES: u64 = 8;
 /// Bytes of ICM that a counter of a bulk takes.
 pub(crate) const COUNTER_BYTES: u64 = 16;
+
+/// Numbers of definers: entries name them with 8 bits, of which some are taken ([`hca_spec::ste::entry_format::NO_DEFINER`]).
+const FIRST_DEFINER: u32 = 0x10;
+pub(crate) const MOST_DEFINERS: u32 = 0xe0;
 
 /// All flow tables of a function.
 #[derive(Debug)]
@@ -89,6 +99,12 @@ pub struct Steering {
     headers: Table<HeaderChanges>,
     /// Samplers, by the numbers of their objects.
     samplers: SteadyMap<u32, Sampler>,
+    /// Meters, in the same way.
+    meters: SteadyMap<u32, Meter>,
+    /// What entries that drivers write compare.
+    pub(crate) definers: Table<Definer>,
+    /// Ports at which packets are looked into for VXLAN.
+    pub vxlan: VxlanPorts,
     /// Bytes of ICM that contexts and lists take.
     context_bytes: u64,
     /// Memory that drivers write entries into themselves.
@@ -133,6 +149,9 @@ impl Steering {
             reformats: Table::new(1, offer.rewrite.map_or(0, |rewrite| 1 << rewrite.log_max_reformats)),
             headers: Table::new(1, offer.rewrite.map_or(0, |rewrite| 1 << rewrite.log_max_lists)),
             samplers: SteadyMap::default(),
+            meters: SteadyMap::default(),
+            definers: Table::new(FIRST_DEFINER, MOST_DEFINERS),
+            vxlan: VxlanPorts::default(),
             context_bytes: 0,
             memory: SwIcm::default(),
         }

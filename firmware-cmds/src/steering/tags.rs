@@ -18,29 +18,29 @@ const UDP: u32 = 2;
 const ICMP: [u8; 2] = [1, 58];
 
 /// A set of headers: the outer or the inner one.
-struct View<'a> {
-    layers: Layers,
+pub(super) struct View<'a> {
+    pub(super) layers: Layers,
     bytes: &'a [u8],
-    l3: Option<usize>,
+    pub(super) l3: Option<usize>,
     l4: Option<usize>,
 }
 
 impl<'a> View<'a> {
-    fn outer(sight: &Sight, bytes: &'a [u8]) -> Self {
+    pub(super) fn outer(sight: &Sight, bytes: &'a [u8]) -> Self {
         let Places { l3, l4, .. } = sight.places;
         Self { layers: sight.key.outer, bytes, l3: Some(l3), l4 }
     }
 
-    fn inner(sight: &Sight, bytes: &'a [u8]) -> Self {
+    pub(super) fn inner(sight: &Sight, bytes: &'a [u8]) -> Self {
         let Places { inner_l3, inner_l4, .. } = sight.places;
         Self { layers: sight.key.inner.unwrap_or_default(), bytes, l3: inner_l3, l4: inner_l4 }
     }
 
-    fn ip(&self, version: u8) -> Option<&Ip> {
+    pub(super) fn ip(&self, version: u8) -> Option<&Ip> {
         self.layers.ip.as_ref().filter(|ip| ip.version == version)
     }
 
-    fn l3_type(&self) -> u32 {
+    pub(super) fn l3_type(&self) -> u32 {
         match self.layers.ip.map(|ip| ip.version) {
             Some(4) => IPV4,
             Some(6) => IPV6,
@@ -48,7 +48,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn l4_type(&self) -> u32 {
+    pub(super) fn l4_type(&self) -> u32 {
         match self.layers.l4 {
             L4::Tcp { .. } => TCP,
             L4::Udp { .. } => UDP,
@@ -56,11 +56,11 @@ impl<'a> View<'a> {
         }
     }
 
-    fn fragment(&self) -> u32 {
+    pub(super) fn fragment(&self) -> u32 {
         self.layers.ip.is_some_and(|ip| ip.fragment).into()
     }
 
-    fn ports(&self) -> u32 {
+    pub(super) fn ports(&self) -> u32 {
         match self.layers.l4 {
             L4::Tcp { source, destination, .. } | L4::Udp { source, destination } => {
                 u32::from(source) << 16 | u32::from(destination)
@@ -69,14 +69,22 @@ impl<'a> View<'a> {
         }
     }
 
-    fn flags(&self) -> u32 {
+    pub(super) fn flags(&self) -> u32 {
         match self.layers.l4 {
             L4::Tcp { flags, .. } => flags.into(),
             _ => 0,
         }
     }
 
-    fn word_at(&self, at: Option<usize>, by: usize) -> u32 {
+    /// Words of the TCP header.
+    pub(super) fn data_offset(&self) -> u32 {
+        match self.layers.l4 {
+            L4::Tcp { .. } => self.word_at(self.l4, 12) >> 28,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn word_at(&self, at: Option<usize>, by: usize) -> u32 {
         let bytes = at.and_then(|at| self.bytes.get(at.saturating_add(by)..));
         bytes.and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u32::from_be_bytes(*bytes))
     }
@@ -146,16 +154,12 @@ impl<'a> View<'a> {
         let Some(ip) = self.layers.ip else { return [0; 4] };
         let class = u32::from(ip.dscp) << 18 | u32::from(ip.ecn) << 16;
         let version = u32::from(ip.version) << 28;
-        let offset = match self.layers.l4 {
-            L4::Tcp { .. } => self.word_at(self.l4, 12) >> 28,
-            _ => 0,
-        };
         let payload = self.ip(6).map_or(0, |_| self.word_at(self.l3, 4) >> 16);
         [
             version | class | u32::from(ip.ttl) << 8 | u32::from(ip.protocol),
             self.ports(),
             ip.flow_label,
-            offset << 28 | self.fragment() << 25 | self.flags() << 16 | payload,
+            self.data_offset() << 28 | self.fragment() << 25 | self.flags() << 16 | payload,
         ]
     }
 
@@ -175,22 +179,22 @@ impl<'a> View<'a> {
     }
 }
 
-fn qualifier(tag: Option<Tag>) -> u32 {
+pub(super) fn qualifier(tag: Option<Tag>) -> u32 {
     tag.map_or(0, |tag| if tag.service { S_TAG } else { C_TAG })
 }
 
-fn tci(tag: Option<Tag>) -> u32 {
+pub(super) fn tci(tag: Option<Tag>) -> u32 {
     tag.map_or(0, |tag| tag.tci.into())
 }
 
-fn address(bytes: [u8; 16]) -> [u32; 4] {
+pub(super) fn address(bytes: [u8; 16]) -> [u32; 4] {
     let (words, _) = bytes.as_chunks::<4>();
     let mut address = [0; 4];
     address.iter_mut().zip(words).for_each(|(to, word)| *to = u32::from_be_bytes(*word));
     address
 }
 
-fn last_word(bytes: [u8; 16]) -> u32 {
+pub(super) fn last_word(bytes: [u8; 16]) -> u32 {
     address(bytes)[3]
 }
 
@@ -255,8 +259,13 @@ pub(super) fn index(tag: [u8; Ste::TAG_SIZE], mask: u32, entries: u64) -> u64 {
     let mut bytes = tag;
     let counts = (0..Ste::TAG_SIZE as u32).map(|i| mask & FIRST >> i != 0);
     bytes.iter_mut().zip(counts).filter(|(_, counts)| !counts).for_each(|(byte, _)| *byte = 0);
+    place(&bytes, entries)
+}
+
+/// The number of what is compared in a table of so many entries.
+pub(super) fn place(bytes: &[u8], entries: u64) -> u64 {
     // The usual CRC-32, but from zero on and not inverted at the end; its bytes in the other order.
-    u64::from(crc(&bytes).swap_bytes()).checked_rem(entries).unwrap_or(0)
+    u64::from(crc(bytes).swap_bytes()).checked_rem(entries).unwrap_or(0)
 }
 
 /// CRC-32 of polynomial 0x04c11db7, reflected, from zero on (mlx5dv, `dr_crc32.c`).

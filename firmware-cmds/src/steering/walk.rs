@@ -70,6 +70,7 @@ impl Verdict {
 struct Walk<'a> {
     steering: &'a Steering,
     kind: TableType,
+    now: u64,
     tables: u32,
     lookups: u32,
     changes: u32,
@@ -85,7 +86,9 @@ impl Steering {
         let value = frame.sight.key.lay_out();
         let packet = Passing::new(frame, &value);
         let (tables, lookups, changes) = (MOST_TABLES, MOST_LOOKUPS, MOST_CHANGES);
-        let mut walk = Walk { steering: self, kind, tables, lookups, changes, room: [0; WORDS], verdict };
+        let now = frame.now;
+        let mut walk =
+            Walk { steering: self, kind, now, tables, lookups, changes, room: [0; WORDS], verdict };
         match self.root(kind) {
             Some(root) => walk.enter(root, packet),
             None => walk.miss(packet),
@@ -142,6 +145,7 @@ impl Walk<'_> {
                 Landing::Tir(tirn) => return self.deliver(Target::Tir(tirn), packet),
                 Landing::Table(table) => return self.enter(table, packet),
                 Landing::Sampler(number) => return self.sample(number, packet),
+                Landing::Meter(number) => return self.meter(number, packet),
                 Landing::Allow => return self.by_default(packet),
                 Landing::Drop => {
                     self.verdict.dropped += 1;
@@ -165,7 +169,7 @@ impl Walk<'_> {
                 let Some(()) = Self::take(&mut self.changes, self.verdict) else { return };
                 met.act(self.steering, &mut packet);
             }
-            address = met.next(&packet);
+            address = met.next(self.steering, &packet);
         }
     }
 
@@ -178,6 +182,16 @@ impl Walk<'_> {
         if !self.verdict.overrun {
             self.enter(sampler.all, packet);
         }
+    }
+
+    /// The packet gets a color, and goes on.
+    fn meter(&mut self, number: u32, mut packet: Passing<'_>) {
+        let Some(meter) = self.steering.meter(number) else { return self.miss(packet) };
+        let color = meter.mark(self.now, packet.octets(), packet.sight());
+        if let Some(register) = packet.registers.c.get_mut(meter.register as usize) {
+            *register = color;
+        }
+        self.enter(meter.table, packet);
     }
 
     /// What an entry does.

@@ -6,7 +6,7 @@ use hca_driver::eth::Mac;
 use hca_firmware::PortKind;
 use hca_firmware::object::Kind;
 use hca_firmware::personality::Personality;
-use hca_firmware::steering::{Delivery, Frame, MOST_COPIES, MOST_TABLES, Verdict};
+use hca_firmware::steering::{Delivery, Frame, MOST_COPIES, MOST_TABLES, Verdict, VxlanPorts};
 use hca_model::nic::flow_key::parser;
 use hca_spec::caps::{DeviceMemory, object_type};
 use hca_spec::cmd::GeneralObjectIn;
@@ -255,10 +255,11 @@ impl Ways {
             bytes.truncate(feed.u8().into());
         }
         let parser = parser(true);
-        let sight = parser(&bytes);
+        let vxlan = VxlanPorts::default();
+        let sight = parser(&bytes, &vxlan);
         let kind = feed.pick(&[TableType::NicRx, TableType::NicTx]);
         let mut verdict = Verdict::default();
-        let frame = Frame { bytes: &bytes, sight: &sight, parser };
+        let frame = Frame { bytes: &bytes, sight: &sight, parser, vxlan, now: 0 };
         self.e.firmware.icm.steering.walk(kind, &frame, &mut verdict);
         assert!(verdict.tables <= MOST_TABLES && verdict.deliveries.len() <= MOST_COPIES, "{verdict:?}");
         let long = |one: &Delivery| one.frame.as_ref().is_some_and(|frame| frame.len() > LONGEST);

@@ -6,7 +6,7 @@
 //!
 //! A frame here ends before its frame check sequence, which [`fcs`] gives.
 //!
-//! Not here: IP in IP, MPLS, PPPoE: what they carry is payload. Geneve is looked into by who asks ([`Headers::parse_all`]).
+//! Not here: IP in IP, MPLS, PPPoE: what they carry is payload. Geneve is looked into by who asks ([`Headers::parse_with`]).
 //!
 //! Source: as [`hca_spec::ether`] says.
 
@@ -281,19 +281,15 @@ impl Headers {
         Self::ethernet(frame, 0, &RULES)
     }
 
-    /// As [`Headers::parse`], with all kinds of tunnels.
-    pub fn parse_all(frame: &[u8]) -> Option<Self> {
-        Self::ethernet(frame, 0, &Rules { all_tunnels: true, ..RULES })
+    /// As [`Headers::parse`], with VXLAN at these UDP ports, and all kinds of tunnels or not.
+    pub fn parse_with(frame: &[u8], vxlan_ports: &[u16], all_tunnels: bool) -> Option<Self> {
+        Self::ethernet(frame, 0, &Rules { vxlan_ports, all_tunnels, ..RULES })
     }
 
-    /// As [`Headers::parse`], with VXLAN at these UDP ports.
-    pub fn parse_with(frame: &[u8], vxlan_ports: &[u16]) -> Option<Self> {
-        Self::ethernet(frame, 0, &Rules { vxlan_ports, ..RULES })
-    }
-
-    /// The headers of a frame whose payload is elsewhere: lengths that its IP headers say are not looked at.
-    pub fn parse_template(headers: &[u8]) -> Option<Self> {
-        Self::ethernet(headers, 0, &Rules { headers_only: true, ..RULES })
+    /// The headers of a frame whose payload is elsewhere, with VXLAN at these UDP ports: lengths that its IP headers say are not
+    /// looked at.
+    pub fn parse_template(headers: &[u8], vxlan_ports: &[u16]) -> Option<Self> {
+        Self::ethernet(headers, 0, &Rules { vxlan_ports, headers_only: true, ..RULES })
     }
 
     /// The headers of what is in the tunnel, if it is an Ethernet frame or an IP datagram.

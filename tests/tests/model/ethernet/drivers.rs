@@ -718,6 +718,12 @@ pub(crate) fn a_driver_that_brings_up_ethernet_queues_as_freebsds_does() {
         assert!(s.manner.own_key);
         s.lkey = key << 8;
         s.set_vport(1522);
+        // VXLAN at the ports that its user has, the usual one among them.
+        for port in [4789, 8472] {
+            let mut add = hca_spec::cmd::VxlanUdpDportIn::new();
+            add.set(hca_spec::cmd::VxlanUdpDportIn::VXLAN_UDP_PORT, port);
+            s.put(Opcode::AddVxlanUdpDport, input(add.bytes()), &[]);
+        }
         // A queue that never gets a request.
         s.create_cq(1, 0);
         let (memory, record) = (s.memory(4096), s.memory(16));

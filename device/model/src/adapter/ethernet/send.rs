@@ -276,7 +276,8 @@ impl Core<'_> {
                 taken(frames.iter().skip(first).take(count).map(whole))
             }
             Work::Lso { mss, frame } => {
-                let lso = Lso::new(&frame.header, frame.data, *mss, frame.checksums)?;
+                let vxlan = self.function.fw.icm.steering.vxlan;
+                let lso = Lso::new(&frame.header, frame.data, *mss, frame.checksums, &vxlan)?;
                 if lso.frame_len(0) > max_frame {
                     return Err(Refused::length("LSO whose frames are longer than the port's MTU").into());
                 }
@@ -333,7 +334,8 @@ impl Core<'_> {
             )
             .into());
         }
-        Finish { checksums: frame.checksums, vlan: frame.vlan, max_frame }.apply(&mut bytes)?;
+        let vxlan_ports = self.function.fw.icm.steering.vxlan;
+        Finish { checksums: frame.checksums, vlan: frame.vlan, max_frame, vxlan_ports }.apply(&mut bytes)?;
         Ok((bytes, looked_at))
     }
 

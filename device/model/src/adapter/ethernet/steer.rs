@@ -27,7 +27,7 @@ impl Executor<'_> {
         let inner = headers.inner(frame);
         let sight = sight(&headers, inner.as_ref());
         let mut verdict = std::mem::take(&mut self.core.function.frames.verdict);
-        self.core.walk(TableType::NicRx, frame, &sight, &mut verdict);
+        self.core.walk(now, TableType::NicRx, frame, &sight, &mut verdict);
         if verdict.missed > 0
             && let Some(ethernet) = self.core.chip.managed.port_mut(port).and_then(|p| p.ethernet_mut())
         {
@@ -43,16 +43,15 @@ impl Executor<'_> {
 impl Core<'_> {
     /// The headers of a frame, as far as the adapter looks into it.
     pub(super) fn headers(&self, frame: &[u8]) -> Option<Headers> {
-        match self.function.fw.icm.steering.offer().geneve {
-            true => Headers::parse_all(frame),
-            false => Headers::parse(frame),
-        }
+        let steering = &self.function.fw.icm.steering;
+        Headers::parse_with(frame, steering.vxlan.as_slice(), steering.offer().geneve)
     }
 
     /// Takes a frame with those headers through the tables of a type.
-    pub(super) fn walk(&self, kind: TableType, bytes: &[u8], sight: &Sight, verdict: &mut Verdict) {
+    pub(super) fn walk(&self, now: Ps, kind: TableType, bytes: &[u8], sight: &Sight, verdict: &mut Verdict) {
         let steering = &self.function.fw.icm.steering;
-        steering.walk(kind, &Frame { bytes, sight, parser: parser(steering.offer().geneve) }, verdict);
+        let parser = parser(steering.offer().geneve);
+        steering.walk(kind, &Frame { bytes, sight, parser, vxlan: steering.vxlan, now: now.0 }, verdict);
     }
 
     /// A frame goes to the receive queues of the TIRs that tables sent it to. Returns when its place in the input buffer is free.
@@ -233,7 +232,7 @@ impl Core<'_> {
         let mut sight = sight(&headers, inner.as_ref());
         (sight.key.source_sqn, sight.key.metadata) = (Some(sqn.0), Some(metadata));
         let mut verdict = std::mem::take(&mut self.function.frames.verdict);
-        self.walk(TableType::NicTx, frame, &sight, &mut verdict);
+        self.walk(now, TableType::NicTx, frame, &sight, &mut verdict);
         let lookups = Lookups { tables: verdict.tables, hashes: 0 };
         let copies: Vec<Option<Vec<u8>>> = verdict
             .deliveries

@@ -44,7 +44,7 @@ impl Core<'_> {
         let headers = self.headers(frame)?;
         let inner = headers.inner(frame);
         let mut verdict = Verdict::default();
-        self.walk(kind, frame, &sight(&headers, inner.as_ref()), &mut verdict);
+        self.walk(now, kind, frame, &sight(&headers, inner.as_ref()), &mut verdict);
         if verdict.deliveries.iter().any(|delivery| matches!(delivery.to, Target::Tir(_))) {
             self.hand_out(now, &verdict, (&headers, inner.as_ref()), copy);
         }

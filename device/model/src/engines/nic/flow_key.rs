@@ -62,8 +62,9 @@ pub(crate) fn sight(outer: &Headers, inner: Option<&Headers>) -> Sight {
 /// What looks at the headers of a frame for flow tables, on an adapter that looks into all kinds of tunnels or not. A frame that is
 /// not one shows nothing.
 pub fn parser(all_tunnels: bool) -> Parser {
-    let look: Parser = |frame| seen(frame, Headers::parse(frame));
-    let look_into_all: Parser = |frame| seen(frame, Headers::parse_all(frame));
+    let look: Parser = |frame, vxlan| seen(frame, Headers::parse_with(frame, vxlan.as_slice(), false));
+    let look_into_all: Parser =
+        |frame, vxlan| seen(frame, Headers::parse_with(frame, vxlan.as_slice(), true));
     if all_tunnels { look_into_all } else { look }
 }
 
@@ -106,6 +107,7 @@ fn layers(headers: &Headers) -> Layers {
 
 #[cfg(test)]
 mod tests {
+    use hca_firmware::steering::VxlanPorts;
     use hca_spec::ether::protocol;
 
     use super::*;
@@ -158,6 +160,14 @@ mod tests {
         let vxlan = [&[8, 0, 0, 0, 1, 2, 3, 0][..], &inner].concat();
         let outer = key(&build::ipv4_frame(&[], protocol::UDP, &build::udp(false, 1, 4789, &vxlan)));
         assert_eq!((outer.vxlan_vni, outer.inner), (Some(0x010203), Some(key(&inner).outer)));
+        // At another port it is one when a driver has said so.
+        let other = build::ipv4_frame(&[], protocol::UDP, &build::udp(false, 1, 8472, &vxlan));
+        let mut ports = VxlanPorts::default();
+        for expected in [None, Some(0x010203)] {
+            assert_eq!(parser(false)(&other, &ports).key.vxlan_vni, expected);
+            assert_eq!(parser(true)(&other, &ports).places.inner, expected.map(|_| 50));
+            ports.add(8472).expect("there is room");
+        }
         let gre = [&[0x30, 0, 0x65, 0x58, 0, 0, 0, 7, 0, 0, 0, 1][..], &inner].concat();
         let outer = key(&build::ipv4_frame(&[], protocol::GRE, &gre));
         let head = Gre { protocol: 0x6558, key: Some(7), checksum: false, sequence: true };

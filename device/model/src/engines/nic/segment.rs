@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use hca_firmware::steering::VxlanPorts;
 use hca_spec::ether::{Ipv4, Ipv6, Tcp, Udp, tcp_flags};
 
 use super::Refused;
@@ -157,14 +158,20 @@ impl Lso {
     ///
     /// # Errors
     /// What makes the WQE complete with error: no MSS, too much data, or a header that is not one of TCP or UDP.
-    pub fn new(header: &[u8], data: u64, mss: u16, checksums: Checksums) -> Result<Self, Refused> {
+    pub fn new(
+        header: &[u8],
+        data: u64,
+        mss: u16,
+        checksums: Checksums,
+        vxlan: &VxlanPorts,
+    ) -> Result<Self, Refused> {
         if mss == 0 {
             return Err(Refused::malformed("LSO with an MSS of 0"));
         }
         if data > MAX_DATA {
             return Err(Refused::length("LSO with more data than the adapter sends at once"));
         }
-        let headers = Headers::parse_template(header)
+        let headers = Headers::parse_template(header, vxlan.as_slice())
             .ok_or(Refused::malformed("LSO without the headers in the inline header"))?;
         let outer = Level::new(header, &headers, checksums.l4)?;
         let (outer, cut) = if checksums.is_inner() {

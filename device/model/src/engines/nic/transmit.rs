@@ -2,6 +2,7 @@
 //!
 //! Source: PRM "Ethernet segment" and the mlx5 driver (field use); for the checksums see [`crate::wire::checksum`].
 
+use hca_firmware::steering::VxlanPorts;
 use hca_spec::ether::{ADDRESSES_SIZE, HEADER_SIZE, Ipv4, Tcp, Udp, VlanTag};
 use hca_spec::wqe::cs_flags;
 
@@ -98,6 +99,8 @@ pub struct Finish {
     pub vlan: Option<Tag>,
     /// The longest frame that the port sends, without FCS, with the inserted tag.
     pub max_frame: usize,
+    /// Ports at which it may be a tunnel.
+    pub vxlan_ports: VxlanPorts,
 }
 
 impl Finish {
@@ -113,7 +116,7 @@ impl Finish {
         if frame.len().saturating_add(inserted) > self.max_frame {
             return Err(Refused::length("the frame is longer than the port's MTU"));
         }
-        insert_checksums(frame, self.checksums);
+        insert_checksums(frame, self.checksums, &self.vxlan_ports);
         if let Some(tag) = self.vlan {
             frame.splice(ADDRESSES_SIZE..ADDRESSES_SIZE, tag.bytes());
         }
@@ -124,11 +127,11 @@ impl Finish {
 
 /// Inserts checksums into a frame. What stands in their fields is replaced. What a frame has not gets none: layer 3 of IPv6,
 /// layer 4 of fragments, of datagrams that are cut off, and of protocols other than TCP and UDP.
-pub fn insert_checksums(frame: &mut [u8], which: Checksums) {
+pub fn insert_checksums(frame: &mut [u8], which: Checksums, vxlan: &VxlanPorts) {
     if !which.is_any() {
         return;
     }
-    let Some(headers) = Headers::parse(frame) else { return };
+    let Some(headers) = Headers::parse_with(frame, vxlan.as_slice(), false) else { return };
     // The outer layer 4 covers the inner checksums.
     if let Some(inner) = which.is_inner().then(|| headers.inner(frame)).flatten() {
         insert(frame, &inner, which.inner_l3, which.inner_l4);

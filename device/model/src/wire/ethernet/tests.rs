@@ -134,7 +134,7 @@ fn tunnels() {
     let inside = h.inner(&frame).unwrap();
     assert_eq!((inside.tags(), inside.l3, inside.l4), (&[C][..], 68, Some(108)));
     assert!(inside.has_whole_layer4());
-    assert_eq!(Headers::parse_with(&frame, &[8472]).unwrap().tunnel, None);
+    assert_eq!(Headers::parse_with(&frame, &[8472], false).unwrap().tunnel, None);
     // What lies behind the outer datagram is not in the tunnel.
     frame.extend([0; 20]);
     frame[16..18].copy_from_slice(&96u16.to_be_bytes());
@@ -218,7 +218,7 @@ proptest! {
             }
         }
         frame.truncate(cut);
-        for parsed in [Headers::parse(&frame), Headers::parse_template(&frame)] {
+        for parsed in [Headers::parse(&frame), Headers::parse_template(&frame, &[4789])] {
             let Some(headers) = parsed else {
                 prop_assert!(frame.len() < 12);
                 continue;

@@ -13,7 +13,7 @@ const TAG: Tag = Tag { tpid: ethertype::C_TAG, tci: 9 };
 
 /// All frames.
 fn cut(header: &[u8], data: &[u8], mss: u16, sums: Checksums) -> Vec<Vec<u8>> {
-    let lso = Lso::new(header, data.len() as u64, mss, sums).unwrap();
+    let lso = Lso::new(header, data.len() as u64, mss, sums, &VxlanPorts::default()).unwrap();
     let mut frame = Vec::new();
     (0..lso.frames())
         .map(|i| {
@@ -122,7 +122,7 @@ fn no_data_and_one_frame() {
         assert_eq!((frames.len(), frames[0].len()), (1, 54 + len));
         assert_eq!(frames[0][47], (tcp_flags::FIN | tcp_flags::CWR) as u8);
     }
-    let lso = Lso::new(&header, 100, 100, SUMS).unwrap();
+    let lso = Lso::new(&header, 100, 100, SUMS, &VxlanPorts::default()).unwrap();
     assert_eq!((lso.data(1), lso.data(u64::MAX)), (100..100, 100..100));
 }
 
@@ -178,9 +178,11 @@ fn what_a_tunnel_carries_is_cut() {
 #[test]
 fn what_can_not_be_cut() {
     let header = template(&[], false, true, 0x10);
-    let refused = |header: &[u8], data: u64, mss: u16, sums| Lso::new(header, data, mss, sums).unwrap_err();
+    let refused = |header: &[u8], data: u64, mss: u16, sums| {
+        Lso::new(header, data, mss, sums, &VxlanPorts::default()).unwrap_err()
+    };
     assert_eq!(refused(&header, 10, 0, SUMS).syndrome, Syndrome::LocalQpOperation);
-    assert!(Lso::new(&header, MAX_DATA, 1448, SUMS).is_ok());
+    assert!(Lso::new(&header, MAX_DATA, 1448, SUMS, &VxlanPorts::default()).is_ok());
     assert_eq!(refused(&header, MAX_DATA + 1, 1448, SUMS).syndrome, Syndrome::LocalLength);
     for len in 0..header.len() {
         assert_eq!(refused(&header[..len], 10, 5, SUMS).syndrome, Syndrome::LocalQpOperation, "{len} bytes");
@@ -195,9 +197,9 @@ fn what_can_not_be_cut() {
     fragment[20] = 0x20;
     refused(&fragment, 10, 5, SUMS);
     // A datagram has 65535 bytes: 20 of IP and 20 of TCP.
-    assert!(Lso::new(&header, 100_000, 65495, SUMS).is_ok());
+    assert!(Lso::new(&header, 100_000, 65495, SUMS, &VxlanPorts::default()).is_ok());
     refused(&header, 100_000, 65496, SUMS);
-    assert!(Lso::new(&header, 65495, 65535, SUMS).is_ok(), "the data is what counts");
+    assert!(Lso::new(&header, 65495, 65535, SUMS, &VxlanPorts::default()).is_ok(), "the data is what counts");
     let inner = Checksums { inner_l4: true, ..SUMS };
     refused(&header, 10, 5, inner);
     refused(&tunnel(Some(0x8000), false, false), 10, 5, inner);
@@ -246,7 +248,7 @@ proptest! {
         }
         header.truncate(header.len().saturating_sub(cut_off));
         let data = [0x5a; 64];
-        if let Ok(lso) = Lso::new(&header, 64, mss, Checksums::from_bits(flags)) {
+        if let Ok(lso) = Lso::new(&header, 64, mss, Checksums::from_bits(flags), &VxlanPorts::default()) {
             let mut frame = Vec::new();
             for i in 0..lso.frames() {
                 let range = lso.data(i);

@@ -43,7 +43,7 @@ fn what_stands_in_the_fields_is_replaced() {
                 let right = build::transport_frame(tags, v6, is_tcp, &payload);
                 let mut frame = spoilt(&right);
                 assert_ne!(frame, right);
-                insert_checksums(&mut frame, OUTER);
+                insert_checksums(&mut frame, OUTER, &VxlanPorts::default());
                 assert_eq!(frame, right, "v6 {v6} tcp {is_tcp} {len}");
                 let h = Headers::parse(&right).unwrap();
                 let checked = check(&right, &h);
@@ -62,9 +62,9 @@ fn one_of_them_alone() {
     let right = build::transport_frame(&[], false, true, b"abc");
     let spoilt = spoilt(&right);
     let (mut l3, mut l4, mut none) = (spoilt.clone(), spoilt.clone(), spoilt.clone());
-    insert_checksums(&mut l3, Checksums { l3: true, ..Checksums::default() });
-    insert_checksums(&mut l4, Checksums { l4: true, ..Checksums::default() });
-    insert_checksums(&mut none, Checksums::from_bits(0));
+    insert_checksums(&mut l3, Checksums { l3: true, ..Checksums::default() }, &VxlanPorts::default());
+    insert_checksums(&mut l4, Checksums { l4: true, ..Checksums::default() }, &VxlanPorts::default());
+    insert_checksums(&mut none, Checksums::from_bits(0), &VxlanPorts::default());
     assert_eq!((&l3[24..26], &l3[50..52]), (&right[24..26], &spoilt[50..52]));
     assert_eq!((&l4[24..26], &l4[50..52]), (&spoilt[24..26], &right[50..52]));
     assert_eq!(none, spoilt);
@@ -85,7 +85,7 @@ fn fragments_and_what_is_cut_off_keep_their_layer_4() {
         let mut done = frame.clone();
         done[40..42].fill(0x77);
         let before = done.clone();
-        insert_checksums(&mut done, OUTER);
+        insert_checksums(&mut done, OUTER, &VxlanPorts::default());
         assert_eq!(done[34..], before[34..]);
         let h = Headers::parse(&done).unwrap();
         let checked = check(&done, &h);
@@ -100,7 +100,7 @@ fn udp_has_no_checksum_of_zero() {
     let mut h = frame.clone();
     let sum = u16::from_be_bytes([frame[40], frame[41]]);
     h[42..44].copy_from_slice(&sum.to_be_bytes());
-    insert_checksums(&mut h, OUTER);
+    insert_checksums(&mut h, OUTER, &VxlanPorts::default());
     assert_eq!(h[40..42], [0xff, 0xff]);
     assert!(check(&h, &Headers::parse(&h).unwrap()).l4);
     // TCP has: the field is then 0.
@@ -108,7 +108,7 @@ fn udp_has_no_checksum_of_zero() {
     let mut h = frame.clone();
     let sum = u16::from_be_bytes([frame[50], frame[51]]);
     h[54..56].copy_from_slice(&sum.to_be_bytes());
-    insert_checksums(&mut h, OUTER);
+    insert_checksums(&mut h, OUTER, &VxlanPorts::default());
     assert_eq!(h[50..52], [0, 0]);
     assert!(check(&h, &Headers::parse(&h).unwrap()).l4);
 }
@@ -141,7 +141,7 @@ fn a_tcp_header_longer_than_its_segment_is_not_right() {
     assert!(check(&frame, &Headers::parse(&frame).unwrap()).l4);
     for words in [4, 7] {
         frame[46] = words << 4;
-        insert_checksums(&mut frame, OUTER);
+        insert_checksums(&mut frame, OUTER, &VxlanPorts::default());
         assert!(!check(&frame, &Headers::parse(&frame).unwrap()).l4, "{words} words");
     }
 }
@@ -155,14 +155,18 @@ fn tunnels_from_the_inside_out() {
     let start = right.len() - inner.len();
     frame[start..].copy_from_slice(&spoilt(&inner));
     let mut outer_only = frame.clone();
-    insert_checksums(&mut frame, ALL);
+    insert_checksums(&mut frame, ALL, &VxlanPorts::default());
     assert_eq!(frame, right);
-    insert_checksums(&mut outer_only, OUTER);
+    insert_checksums(&mut outer_only, OUTER, &VxlanPorts::default());
     assert_eq!(outer_only[start..], spoilt(&inner));
     // Nothing within: nothing happens.
     let mut plain = build::transport_frame(&[], false, true, b"x");
     let before = plain.clone();
-    insert_checksums(&mut plain, Checksums { inner_l3: true, inner_l4: true, ..Checksums::default() });
+    insert_checksums(
+        &mut plain,
+        Checksums { inner_l3: true, inner_l4: true, ..Checksums::default() },
+        &VxlanPorts::default(),
+    );
     assert_eq!(plain, before);
 }
 
@@ -170,7 +174,8 @@ fn tunnels_from_the_inside_out() {
 fn tag_padding_and_lengths() {
     let right = build::transport_frame(&[], true, false, b"");
     let tagged = build::transport_frame(&[TAG], true, false, b"");
-    let finish = |vlan, max_frame| Finish { checksums: OUTER, vlan, max_frame };
+    let finish =
+        |vlan, max_frame| Finish { checksums: OUTER, vlan, max_frame, vxlan_ports: VxlanPorts::default() };
     let mut frame = spoilt(&right);
     frame.reserve(64);
     assert_eq!(finish(Some(TAG), 66).apply(&mut frame), Ok(()));
@@ -221,7 +226,7 @@ proptest! {
             }
         }
         let len = frame.len();
-        let finish = Finish { checksums: ALL, vlan: vlan.then_some(TAG), max_frame: 1514 };
+        let finish = Finish { checksums: ALL, vlan: vlan.then_some(TAG), max_frame: 1514, vxlan_ports: VxlanPorts::default() };
         if finish.apply(&mut frame).is_ok() {
             prop_assert_eq!(frame.len(), (len + if vlan { 4 } else { 0 }).max(60));
             let h = Headers::parse(&frame).unwrap();
