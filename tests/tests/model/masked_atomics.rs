@@ -15,6 +15,7 @@ use hca_tests::rig::{close, open};
 use crate::device_memory::world_of;
 use crate::ethernet::roce;
 use crate::tags::two_of;
+use crate::{dc, xrc};
 
 /// What is in memory before, the request, and what is there after.
 type Step = (u64, SendOp, u64);
@@ -204,4 +205,51 @@ pub(crate) fn adapters_without_them_refuse_them() {
     let sge = [pair.ends[0].sge(0, 8)];
     pair.send(0, &SendRequest::new(1, add(address, rkey, AtomicSize::Double, 1, 0), &sge));
     assert_eq!(pair.sent(0).1.syndrome(), Some(Syndrome::RemoteInvalidRequest));
+}
+
+/// Requests to a shared receive queue of an XRC domain, as all of XRC are.
+#[test]
+pub(crate) fn over_extended_connections() {
+    for pair in [loopback("connectx6dx"), linked(Faults::default(), &Options::default())] {
+        let mut xrc = xrc::connect(pair, false);
+        let (far, srq) = (xrc.pair.ends[1].mr, xrc.srqs[0].number());
+        for (i, (before, op, after)) in (0..).zip(steps(far.address, far.key)) {
+            let (len, place) = operand(op);
+            xrc.pair.fill(1, 0, &before.to_le_bytes());
+            let sge = [xrc.pair.ends[0].sge(64, len)];
+            xrc.pair.send(0, &SendRequest::new(i, op, &sge).to_srq(srq));
+            xrc.pair.sent_ok(0, i);
+            let old = &before.to_le_bytes()[place..place + len];
+            assert_eq!(xrc.pair.ends[0].bytes(64, len), old, "{op:x?}");
+            assert_eq!(xrc.pair.ends[1].bytes(0, 8), after.to_le_bytes(), "{op:x?}");
+        }
+    }
+}
+
+/// Requests of initiators of dynamic connections, over lossy links, too.
+#[test]
+pub(crate) fn over_dynamic_connections() {
+    let lossy = Faults { loss: 0.05, duplicate: 0.05, ..Faults::default() };
+    let options = Options::default();
+    for pair in [loopback("connectx6dx"), linked(Faults::default(), &options), linked(lossy, &options)] {
+        let mut dc = dc::dc_pair(pair, false);
+        let (far, target) = (dc.pair.ends[1].mr, dc.target(0));
+        for (i, (before, op, after)) in (0..).zip(steps(far.address, far.key)) {
+            let (len, place) = operand(op);
+            dc.pair.fill(1, 0, &before.to_le_bytes());
+            let sge = [dc.pair.ends[0].sge(64, len)];
+            dc.post(0, &SendRequest::new(i, op, &sge).to_target(target));
+            dc.sent_ok(i);
+            let old = &before.to_le_bytes()[place..place + len];
+            assert_eq!(dc.pair.ends[0].bytes(64, len), old, "{op:x?}");
+            assert_eq!(dc.pair.ends[1].bytes(0, 8), after.to_le_bytes(), "{op:x?}");
+        }
+    }
+    // A ConnectX-4 has none.
+    let mut dc = dc::dc_pair(loopback("connectx4"), false);
+    let (far, target) = (dc.pair.ends[1].mr, dc.target(0));
+    let sge = [dc.pair.ends[0].sge(64, 8)];
+    let op = add(far.address, far.key, AtomicSize::Double, 1, 0);
+    dc.post(0, &SendRequest::new(1, op, &sge).to_target(target));
+    assert_eq!(dc.sent().2.syndrome(), Some(Syndrome::LocalQpOperation));
 }

@@ -15,15 +15,15 @@ use hca_tests::pair::{Options, Pair, pattern};
 use hca_tests::rig::{assert_state, close, drain_events, linked, loopback};
 
 /// What end 1 has beside its queue pair.
-struct XrcPair {
-    pair: Pair<ModelBus>,
+pub(crate) struct XrcPair {
+    pub(crate) pair: Pair<ModelBus>,
     /// Of the two ends, and others.
     domains: Vec<Xrcd>,
-    srqs: Vec<Srq<ModelMemory>>,
+    pub(crate) srqs: Vec<Srq<ModelMemory>>,
 }
 
 /// End 0 sends, end 1 is a target: with a send queue of its own, or only that.
-fn connect(mut pair: Pair<ModelBus>, target_only: bool) -> XrcPair {
+pub(crate) fn connect(mut pair: Pair<ModelBus>, target_only: bool) -> XrcPair {
     let mut domains = Vec::new();
     for end in 0..2 {
         let home = pair.ends[end].home;

@@ -332,3 +332,5 @@ fn names_objects_and_times_agree() {
         }
     }
 }
+
+mod told;
