@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use hca_vm::cache::Cache;
 use hca_vm::guest::Copy;
 use hca_vm::lab::{self, Options};
@@ -204,8 +205,27 @@ struct RunArguments {
     resources: bool,
 }
 
+/// The command line. An error about a command that there is not names those that there are.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|error| {
+        if error.kind() == ErrorKind::InvalidSubcommand {
+            with_choices(Cli::command()).get_matches();
+        }
+        error.exit()
+    })
+}
+
+/// Has the usage of a command, and of all below it, name what may follow.
+fn with_choices(command: clap::Command) -> clap::Command {
+    let visible = command.get_subcommands().filter(|below| !below.is_hide_set());
+    let names: Vec<&str> = visible.map(|below| below.get_name()).collect();
+    let names: &'static str = names.join("|").leak();
+    let command = if names.is_empty() { command } else { command.subcommand_value_name(names) };
+    command.mut_subcommands(with_choices)
+}
+
 pub(crate) fn main() -> Result<i32> {
-    let cli = Cli::parse();
+    let cli = parse();
     signals::install()?;
     match cli.command {
         Verb::Demo { kernel } => demo::run(&kernel),

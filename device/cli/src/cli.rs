@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use hca_server::control;
 use hca_server::engine::{self, Engine};
 use hca_server::front_end::FrontEnd;
@@ -54,6 +54,25 @@ use crate::log;
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
+}
+
+/// The command line. An error about a command that there is not names those that there are.
+pub(crate) fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|error| {
+        if error.kind() == ErrorKind::InvalidSubcommand {
+            with_choices(Cli::command()).get_matches();
+        }
+        error.exit()
+    })
+}
+
+/// Has the usage of a command, and of all below it, name what may follow.
+fn with_choices(command: clap::Command) -> clap::Command {
+    let visible = command.get_subcommands().filter(|below| !below.is_hide_set());
+    let names: Vec<&str> = visible.map(|below| below.get_name()).collect();
+    let names: &'static str = names.join("|").leak();
+    let command = if names.is_empty() { command } else { command.subcommand_value_name(names) };
+    command.mut_subcommands(with_choices)
 }
 
 #[derive(Debug, Subcommand)]
@@ -483,13 +502,20 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn errors_name_the_choices() {
+        for (line, choice) in [("softhca nothing", "|replay|"), ("softhca ctl --socket s nothing", "link|")] {
+            let error = with_choices(Cli::command()).try_get_matches_from(line.split(' ')).unwrap_err();
+            assert!(error.to_string().contains(choice), "{error}");
+            assert!(!error.to_string().contains("worker"), "{error}");
+        }
     }
 
     #[test]

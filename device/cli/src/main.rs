@@ -24,7 +24,6 @@ mod syndrome;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -37,7 +36,7 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();
-    let result = cli::run(cli::Cli::parse(), &mut end);
+    let result = cli::run(cli::parse(), &mut end);
     drop(end);
     match result {
         Ok(()) => ExitCode::SUCCESS,
