@@ -19,7 +19,7 @@ const MUST_BE_OK: &str = include_str!("../../suites/must-be-ok.txt");
 const SKIPS: &str = include_str!("../../suites/skips.txt");
 const ALL: Duration = Duration::from_secs(1800);
 /// Different tests that are ok on at least one link layer: what is left of 321 without those of other adapters and of later ones.
-const DISTINCT: usize = 263;
+const DISTINCT: usize = 262;
 
 /// What the ports of a boot's adapter are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +151,8 @@ const BOOTS: [Boot; 10] = [
         topology: "connectx6dx-eth.toml",
         only: "mlx5_dr|mlx5_flow|mlx5_pp|mlx5_dm_ops|mlx5_sched|_stream|ah_to_qp|doorbell_less",
         before: QUIET,
-        options: "--but roce_bth",
+        // The one of meters fails unless Python alone sends 30 MB/s, which an emulated guest does not.
+        options: "--but 'roce_bth|test_flow_meter'",
         packages: &[],
     },
     Boot {

@@ -67,7 +67,7 @@ fn queue_pairs_keep_to_the_lowest_rate_above_them() {
 #[test]
 fn groups_share_by_their_weights() {
     const MESSAGES: u64 = 12;
-    for (rate, weights) in [(4000, [1, 3]), (4000, [5, 5]), (0, [1, 4])] {
+    for (rate, weights) in [(4000, [1u32, 3]), (4000, [5, 5]), (0, [1, 4])] {
         let mut lan = Lan::of_kind("connectx6dx");
         let mut all: Vec<(Vec<End>, Vec<Qp<ModelMemory>>)> = (0..2)
             .map(|_| {
@@ -104,7 +104,7 @@ fn groups_share_by_their_weights() {
                 break 'until;
             }
         }
-        let expected = (MESSAGES * weights[0] / weights[1]) as i64;
+        let expected = (MESSAGES * u64::from(weights[0]) / u64::from(weights[1])) as i64;
         assert!(done[1] >= MESSAGES - 1, "{done:?}");
         assert!((done[0] as i64 - expected).abs() <= 2, "rate {rate}, weights {weights:?}: {done:?}");
     }
