@@ -196,12 +196,20 @@ impl HcaEvent {
 pub(crate) struct Outbox {
     /// What the function that acts does later.
     pub(crate) events: Vec<(Ps, HcaEvent)>,
+    /// Packets on the link of a port.
+    pub(crate) sent: Vec<(u8, Sent<()>)>,
+    /// Everything else, and whether there may be any of it.
+    rare: Rare,
+    has_rare: bool,
+}
+
+/// Effects that few events have.
+#[derive(Debug, Default)]
+pub(crate) struct Rare {
     /// What other functions do later.
     pub(crate) for_others: Vec<(Ps, FunctionId, HcaEvent)>,
     /// Packets that never leave the adapter: when they are back, and at which port.
     pub(crate) loopback: Vec<(Ps, u8, Packet, Returned)>,
-    /// Packets on the link of a port.
-    pub(crate) sent: Vec<(u8, Sent<()>)>,
     /// When a port has to look at credits that arrive; each port is here once.
     pub(crate) credit_turns: Vec<(u8, Ps)>,
     pub(crate) vectors: Vec<u16>,
@@ -233,31 +241,44 @@ impl Outbox {
     /// Whether something is in it besides that and packets.
     #[inline]
     pub(crate) fn has_rare(&self) -> bool {
-        let Self { events: _, for_others, loopback, sent: _, credit_turns, vectors, ports_changed } = self;
-        let lengths = [for_others.len(), loopback.len(), credit_turns.len(), vectors.len()];
-        lengths.into_iter().fold(ports_changed.len(), |all, len| all | len) != 0
+        self.has_rare
+    }
+
+    /// What is in it besides that and packets, to add to it.
+    #[inline(never)]
+    pub(crate) fn rare(&mut self) -> &mut Rare {
+        self.has_rare = true;
+        &mut self.rare
+    }
+
+    /// The same, all of which is taken out now.
+    pub(crate) fn take_rare(&mut self) -> &mut Rare {
+        self.has_rare = false;
+        &mut self.rare
     }
 
     /// Packets in it whose payload is still in memory get the bytes.
     pub(crate) fn settle(&mut self) {
         self.events.iter_mut().for_each(|(_, event)| event.settle());
-        self.for_others.iter_mut().for_each(|(_, _, event)| event.settle());
+        self.rare.for_others.iter_mut().for_each(|(_, _, event)| event.settle());
         self.sent.iter_mut().for_each(|(_, sent)| sent.packet.settle());
     }
 
     /// A port looks at its credits then, and no more when it wanted to before.
     pub(crate) fn credit_turn(&mut self, port: u8, at: Ps) {
-        match self.credit_turns.iter_mut().find(|(of, _)| *of == port) {
+        let turns = &mut self.rare().credit_turns;
+        match turns.iter_mut().find(|(of, _)| *of == port) {
             Some((_, turn)) => *turn = at,
-            None => self.credit_turns.push((port, at)),
+            None => turns.push((port, at)),
         }
     }
 
     /// The fabric has to look at a port.
     pub(crate) fn port_changed(&mut self, port: u8, link_lost: bool) {
-        match self.ports_changed.iter_mut().find(|changed| changed.port == port) {
+        let changes = &mut self.rare().ports_changed;
+        match changes.iter_mut().find(|changed| changed.port == port) {
             Some(changed) => changed.link_lost |= link_lost,
-            None => self.ports_changed.push(PortChanged { port, link_lost }),
+            None => changes.push(PortChanged { port, link_lost }),
         }
     }
 }
@@ -346,7 +367,7 @@ impl Core<'_> {
     pub(crate) fn schedule_for(&mut self, at: Ps, function: FunctionId, event: HcaEvent) {
         match function == self.id {
             true => self.chip.out.events.push((at, event)),
-            false => self.chip.out.for_others.push((at, function, event)),
+            false => self.chip.out.rare().for_others.push((at, function, event)),
         }
     }
 

@@ -231,7 +231,7 @@ impl Hca {
         if let Some(copy) = copy {
             let others = (1..self.chip.functions).map(FunctionId);
             let of = |id| (free, id, HcaEvent::Receive(copy.clone()));
-            self.chip.out.for_others.extend(others.map(of));
+            self.chip.out.rare().for_others.extend(others.map(of));
         }
         (id, free)
     }

@@ -205,7 +205,7 @@ impl Core<'_> {
             if let Some(out) = self.chip.ports.get_mut(number) {
                 out.returning.begin(returned);
             }
-            self.chip.out.loopback.push((at + self.chip.timing.loopback(), number, copy, returned));
+            self.chip.out.rare().loopback.push((at + self.chip.timing.loopback(), number, copy, returned));
         }
         if own || !may_leave {
             return lane;

@@ -233,7 +233,7 @@ impl Core<'_> {
 
     fn raise_vector(&mut self, now: Ps, vector: u16) {
         self.note(now, Event::Interrupt { vector });
-        self.chip.out.vectors.push(vector);
+        self.chip.out.rare().vectors.push(vector);
     }
 
     /// What goes wrong with a command.

@@ -109,6 +109,12 @@ impl Entry {
     fn key(&self) -> u128 {
         u128::from(self.at.0) << 64 | u128::from(self.order)
     }
+
+    /// The same as others know it.
+    #[inline]
+    fn place(&self) -> Key {
+        Key { at: self.at, order: self.order }
+    }
 }
 
 /// What orders events of the same time, before the order in which they were scheduled does: what kind they are, at
@@ -223,8 +229,9 @@ struct Slot<E> {
 /// there is any; what is farther ahead, and what would have to pass by many, waits in a heap. Time goes round the buckets,
 /// which begin with the one of the present.
 pub struct EventHeap<E> {
-    /// Place of the next event, or [`Key::NEVER`], and the bucket that it is in, or [`FAR`].
+    /// Place of the next event, or [`Key::NEVER`]; where it is, or [`NONE`]; and the bucket that it is in, or [`FAR`].
     next: Key,
+    first: u32,
     bucket: usize,
     /// Number of the bucket that time has come to; nothing that is due waits before it.
     present: u64,
@@ -247,6 +254,7 @@ impl<E> Default for EventHeap<E> {
     fn default() -> Self {
         Self {
             next: Key::NEVER,
+            first: NONE,
             bucket: FAR,
             present: 0,
             heads: [NONE; BUCKETS],
@@ -338,11 +346,7 @@ impl<E> EventHeap<E> {
     /// The next event.
     #[inline]
     pub(crate) fn peek(&self) -> Option<&E> {
-        let slot = match self.bucket {
-            FAR => self.far.0.first()?.slot,
-            bucket => *self.heads.get(bucket)?,
-        };
-        self.slots.get(slot as usize)?.event.as_ref()
+        self.slots.get(self.first as usize)?.event.as_ref()
     }
 
     /// Time has come to `at`: nothing is due before it.
@@ -353,25 +357,28 @@ impl<E> EventHeap<E> {
 
     /// Adds an event at the place that was reserved for it.
     #[inline(always)]
-    pub(crate) fn push_reserved(&mut self, Key { at, order }: Key, event: E) {
-        let entry = self.store(at, order, event);
+    pub(crate) fn push_reserved(&mut self, key: Key, event: E) {
         // What should have been before the present is the first there.
-        let number = (at.0 >> BUCKET).max(self.present);
-        let near = number - self.present < BUCKETS as u64;
+        let number = (key.at.0 >> BUCKET).max(self.present);
         let bucket = number as usize % BUCKETS;
-        let bucket = if near && self.put(bucket, entry) { bucket } else { FAR };
-        if bucket == FAR {
-            self.far.push(entry);
-        }
-        if entry.key() < self.next.rank() {
-            (self.next, self.bucket) = (Key { at, order }, bucket);
+        let entry = self.store(key, event);
+        let bucket = match self.heads.get_mut(bucket) {
+            // Mostly nothing else is due so soon before or after it.
+            Some(head) if *head == NONE && number - self.present < BUCKETS as u64 => {
+                *head = entry.slot;
+                self.take(bucket)
+            }
+            _ => self.put(number, entry),
+        };
+        if key < self.next {
+            (self.next, self.first, self.bucket) = (key, entry.slot, bucket);
         }
         self.len += 1;
     }
 
     /// Keeps an event; says where.
     #[inline(always)]
-    fn store(&mut self, at: Ps, order: u64, event: E) -> Entry {
+    fn store(&mut self, Key { at, order }: Key, event: E) -> Entry {
         if let Some(place) = self.slots.get_mut(self.free as usize) {
             let entry = Entry { at, order, slot: self.free };
             self.free = place.next;
@@ -385,25 +392,43 @@ impl<E> EventHeap<E> {
         entry
     }
 
-    /// Puts an event into its bucket, behind those that are not later; says whether it did.
-    #[inline]
-    fn put(&mut self, bucket: usize, entry: Entry) -> bool {
-        let Some(head) = self.heads.get_mut(bucket) else { return false };
-        match self.slots.get(*head as usize) {
-            Some(first) if first.entry.key() <= entry.key() => {
-                let before = *head;
-                return self.put_behind(before, entry);
-            }
-            _ => {
-                let next = std::mem::replace(head, entry.slot);
-                self.link(entry.slot, next);
-            }
-        }
+    /// A bucket has an event from now on. Returns the bucket.
+    #[inline(always)]
+    fn take(&mut self, bucket: usize) -> usize {
         if let Some(word) = self.taken.get_mut(bucket / 64) {
             *word |= 1 << (bucket % 64);
             self.words |= 1 << (bucket / 64);
         }
-        true
+        bucket
+    }
+
+    /// Puts an event where others are, or where there are no buckets. Returns its bucket.
+    #[inline(never)]
+    fn put(&mut self, number: u64, entry: Entry) -> usize {
+        let bucket = number as usize % BUCKETS;
+        let near = number - self.present < BUCKETS as u64;
+        if near && self.put_into(bucket, entry) {
+            return bucket;
+        }
+        self.far.push(entry);
+        FAR
+    }
+
+    /// Puts an event into a bucket with others, behind those that are not later; says whether it did.
+    fn put_into(&mut self, bucket: usize, entry: Entry) -> bool {
+        let Some(head) = self.heads.get_mut(bucket) else { return false };
+        match self.slots.get(*head as usize) {
+            Some(first) if first.entry.key() <= entry.key() => {
+                let before = *head;
+                self.put_behind(before, entry)
+            }
+            _ => {
+                let next = std::mem::replace(head, entry.slot);
+                self.link(entry.slot, next);
+                self.take(bucket);
+                true
+            }
+        }
     }
 
     /// Puts an event behind another one in its bucket, if not too many of them are before it.
@@ -468,39 +493,32 @@ impl<E> EventHeap<E> {
     /// Takes the next event.
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<(Ps, E)> {
-        let (Key { at, .. }, bucket) = (self.next, self.bucket);
-        if self.len == 0 {
-            return None;
-        }
-        self.pass(at);
-        let (slot, later) = match bucket {
-            FAR => (self.far.pop()?.slot, NONE),
-            bucket => {
-                let head = self.heads.get_mut(bucket)?;
-                let slot = *head;
-                *head = self.slots.get(slot as usize)?.next;
-                (slot, *head)
-            }
-        };
+        let slot = self.first;
         let place = self.slots.get_mut(slot as usize)?;
         let event = place.event.take()?;
-        place.next = std::mem::replace(&mut self.free, slot);
+        let later = std::mem::replace(&mut place.next, self.free);
+        let at = self.next.at;
+        self.free = slot;
         self.len -= 1;
-        match self.slots.get(later as usize) {
-            // Nothing near is before what is in the same bucket.
-            Some(later) => self.next = Key { at: later.entry.at, order: later.entry.order },
-            None => {
-                if bucket != FAR {
-                    self.leave(bucket);
+        self.pass(at);
+        match self.heads.get_mut(self.bucket) {
+            Some(head) => {
+                *head = later;
+                match self.slots.get(later as usize) {
+                    // Nothing near is before what is in the same bucket.
+                    Some(Slot { entry, .. }) => (self.next, self.first) = (entry.place(), later),
+                    None => {
+                        self.leave(self.bucket);
+                        self.find_near();
+                    }
                 }
+            }
+            None => {
+                self.far.pop();
                 self.find_near();
             }
         }
         self.heed_far();
-        if self.len == 0 && self.slots.capacity() > Self::KEPT {
-            // After a burst its memory goes again.
-            (self.slots, self.far, self.free) = (Vec::new(), Heap::default(), NONE);
-        }
         Some((at, event))
     }
 
@@ -524,22 +542,32 @@ impl<E> EventHeap<E> {
     /// The next event is the first one in the buckets, if there is one.
     #[inline(always)]
     fn find_near(&mut self) {
-        let first = self.first_bucket().and_then(|bucket| {
-            let Slot { entry: Entry { at, order, .. }, .. } =
-                self.slots.get(*self.heads.get(bucket)? as usize)?;
-            Some((Key { at: *at, order: *order }, bucket))
-        });
-        (self.next, self.bucket) = first.unwrap_or((Key::NEVER, FAR));
+        if let Some(bucket) = self.first_bucket()
+            && let Some(first) = self.heads.get(bucket)
+            && let Some(Slot { entry, .. }) = self.slots.get(*first as usize)
+        {
+            (self.next, self.first, self.bucket) = (entry.place(), *first, bucket);
+        } else {
+            (self.next, self.first, self.bucket) = (Key::NEVER, NONE, FAR);
+            self.tidy();
+        }
+    }
+
+    /// After a burst its memory goes again.
+    #[inline]
+    fn tidy(&mut self) {
+        if self.len == 0 && self.slots.capacity() > Self::KEPT {
+            (self.slots, self.far, self.free) = (Vec::new(), Heap::default(), NONE);
+        }
     }
 
     /// The first one in the heap is the next, if it is before that in the buckets.
     #[inline(always)]
     fn heed_far(&mut self) {
-        if let Some(Entry { at, order, .. }) = self.far.0.first() {
-            let far = Key { at: *at, order: *order };
-            if far < self.next {
-                (self.next, self.bucket) = (far, FAR);
-            }
+        if let Some(entry) = self.far.0.first()
+            && entry.place() < self.next
+        {
+            (self.next, self.first, self.bucket) = (entry.place(), entry.slot, FAR);
         }
     }
 

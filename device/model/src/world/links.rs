@@ -586,7 +586,7 @@ impl World {
         manager.apply(now, effects);
         manager.core.configure_port(port);
         manager.core.agent_poll_later(now, port);
-        manager.core.chip.out.ports_changed.retain(|changed| changed.port != port);
+        manager.core.chip.out.rare().ports_changed.retain(|changed| changed.port != port);
         self.collect(id, FunctionId::FIRST);
     }
 }

@@ -6,7 +6,7 @@ use super::transfer::Ingress;
 use super::{Class, Effect, Event, World};
 use crate::adapter::Hca;
 use crate::adapter::chip::Chip;
-use crate::adapter::core::PortChanged;
+use crate::adapter::core::{PortChanged, Rare};
 use crate::adapter::function::{Function, FunctionState};
 use crate::ground::node::{HcaId, PortRef};
 use crate::link_layer::Sent;
@@ -31,16 +31,14 @@ impl World {
     /// The same, inlined: mostly there is what the function does later itself, and nothing else.
     #[inline(always)]
     pub(super) fn collect_here(&mut self, id: HcaId, function: FunctionId) {
-        let Some(Hca { chip: Chip { watch, .. }, .. }) = self.hcas.get(id.0) else { return };
-        if watch.as_ref().is_some_and(|watch| watch.has_news()) {
-            self.hand_over(id);
-        }
-        let Some(Hca { chip: Chip { out, .. }, functions }) = self.hcas.get_mut(id.0) else { return };
+        let Self { hcas, heap, trains, .. } = self;
+        let Some(Hca { chip: Chip { out, watch, .. }, functions }) = hcas.get_mut(id.0) else { return };
         let Some(Function { epoch, state, .. }) = functions.get(usize::from(function.0)) else { return };
-        if !self.trains.is_empty() || state.runs.has_begun() || out.has_rare() {
+        let watched = watch.as_ref().is_some_and(|watch| watch.has_news());
+        if watched || !trains.is_empty() || state.runs.has_begun() || out.has_rare() {
             return self.collect_all(id, function);
         }
-        let (epoch, now, heap) = (*epoch, self.now, &mut self.heap);
+        let (epoch, now) = (*epoch, self.now);
         let own = Class::Node.at(id, 0);
         // Mostly it is one, which needs no loop.
         match out.events.len() {
@@ -115,8 +113,8 @@ impl World {
             }
             let (now, heap) = (self.now, &mut self.heap);
             let own = Class::Node.at(id, 0);
-            if !out.for_others.is_empty() {
-                for (at, function, event) in out.for_others.drain(..) {
+            if out.has_rare() {
+                for (at, function, event) in out.rare().for_others.drain(..) {
                     let Some(other) = functions.get(usize::from(function.0)) else { continue };
                     heap.push(at.max(now), own, Event::Hca { hca: id, function, epoch: other.epoch, event });
                 }
@@ -129,32 +127,22 @@ impl World {
                 self.collect_with_trains(id, function);
                 continue;
             }
-            while let Some((port, at)) = out.credit_turns.pop() {
+            if !out.has_others() {
+                return;
+            }
+            let Rare { for_others: _, loopback, credit_turns, vectors, ports_changed } = out.take_rare();
+            while let Some((port, at)) = credit_turns.pop() {
                 let source = Class::Credit.at(id, port);
                 heap.push(at, source, Event::Credits { port: PortRef::of_hca(id, port) });
             }
-            let quiet = out.vectors.is_empty() && out.loopback.is_empty() && out.sent.is_empty();
-            if quiet && out.ports_changed.is_empty() {
-                return;
+            self.effects.extend(vectors.drain(..).map(|vector| Effect::Msix { hca: id, function, vector }));
+            for (at, port, packet, returned) in loopback.drain(..) {
+                let ingress = Ingress::Loopback { hca: id, port, returned };
+                heap.push(at, own, Event::Arrive { hca: id, port, packet, ingress });
             }
-            if !out.vectors.is_empty() {
-                let msix = |vector| Effect::Msix { hca: id, function, vector };
-                self.effects.extend(out.vectors.drain(..).map(msix));
-            }
-            if !out.loopback.is_empty() {
-                for (at, port, packet, returned) in out.loopback.drain(..) {
-                    let ingress = Ingress::Loopback { hca: id, port, returned };
-                    self.heap.push(at, own, Event::Arrive { hca: id, port, packet, ingress });
-                }
-            }
-            if !out.sent.is_empty() {
-                self.transmit_all(id);
-            }
-            let Some(hca) = self.hcas.get_mut(id.0).filter(|hca| !hca.chip.out.ports_changed.is_empty())
-            else {
-                return;
-            };
-            for PortChanged { port, link_lost } in std::mem::take(&mut hca.chip.out.ports_changed) {
+            let changes = std::mem::take(ports_changed);
+            self.transmit_all(id);
+            for PortChanged { port, link_lost } in changes {
                 self.port_changed(PortRef::of_hca(id, port), link_lost);
             }
         }
