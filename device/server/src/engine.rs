@@ -560,13 +560,14 @@ impl Engine {
     fn serve_hosts(&mut self, ready: &Ready) -> bool {
         let Self { slots, world, pacer, rounds, .. } = self;
         rounds.serve(slots.len(), |i| {
-            let (Some(slot), Some(fds)) = (slots.get_mut(i), ready.counts.get(i)) else { return false };
+            let (slot, fds) = (slots.get_mut(i)?, ready.counts.get(i)?);
             let ready = ready.hosts.get(fds.clone()).unwrap_or_default();
             let busy = ready.contains(&true) || slot.front_end.has_work();
-            if busy {
+            busy.then(|| {
+                let began = Instant::now();
                 slot.front_end.serve(ready, &mut Endpoint::new(&mut slot.function, world, pacer));
-            }
-            busy
+                began.elapsed()
+            })
         })
     }
 

@@ -3,10 +3,13 @@
 //! | what a round does | its bound |
 //! |---|---|
 //! | runs events before accesses | half of `time.budget_ms` ([`crate::pacing`]) |
-//! | serves hosts | `time.budget_ms`, looked at between adapters; a front end has a bound of its own for one call |
+//! | serves hosts | `time.budget_ms`, looked at between adapters; a front end has a bound of its own for one call ([`crate::vfio_user`], 2 ms) |
 //! | runs events after them | half of `time.budget_ms` |
 //!
-//! Whoever was not served because the time was over is the first in the next round.
+//! Hosts are served by deficit round robin (Shreedhar and Varghese, 1995): of what a round took for hosts each that had something to do has an equal
+//! share; what one took beyond its share it owes, what it took less it has in hand, a budget each at most. Whoever has most in hand is the first of the next
+//! round, and among those that have the same whoever follows the last that was served. So one that takes little is served in the round in which
+//! it asks, whatever others take, and those that take all they can get take turns.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +22,13 @@ use crate::topology::Time;
 pub(crate) struct Rounds {
     budget: Duration,
     began: Instant,
-    /// The adapter that is served first.
+    /// The adapter that is served first of those that owe the same.
     first: usize,
+    /// By adapter: what it took beyond its share, or less than that, in nanoseconds.
+    owed: Vec<i64>,
+    /// Adapters in the order of a round, and what each took; room that is kept.
+    order: Vec<usize>,
+    took: Vec<Option<i64>>,
     count: u64,
     longest: Duration,
     /// Rounds that took longer than twice the budget.
@@ -33,6 +41,9 @@ impl Rounds {
             budget: Duration::from_millis(time.budget_ms),
             began: Instant::now(),
             first: 0,
+            owed: Vec::new(),
+            order: Vec::new(),
+            took: Vec::new(),
             count: 0,
             longest: Duration::ZERO,
             late: 0,
@@ -54,17 +65,41 @@ impl Rounds {
         }
     }
 
-    /// Serves adapters in turn, those that the last round left first, until the budget is spent. `serve` returns
-    /// false for one that has nothing to do. Returns true if some were left.
-    pub(crate) fn serve(&mut self, adapters: usize, mut serve: impl FnMut(usize) -> bool) -> bool {
-        for i in 0..adapters {
-            let at = (self.first + i) % adapters;
-            if serve(at) && self.began.elapsed() >= self.budget {
-                self.first = (at + 1) % adapters;
-                return i + 1 < adapters;
+    /// Serves adapters, those first that owe least, until the budget is spent. `serve` gives what one took; `None`: it has nothing to
+    /// do. Returns true if some may be left.
+    pub(crate) fn serve(
+        &mut self,
+        adapters: usize,
+        mut serve: impl FnMut(usize) -> Option<Duration>,
+    ) -> bool {
+        let Self { budget, first, owed, order, took, .. } = self;
+        let budget = nanoseconds(*budget);
+        owed.resize(adapters, 0);
+        order.clear();
+        order.extend((*first..adapters).chain(0..(*first).min(adapters)));
+        // A stable sort: nothing to do where all owe the same.
+        order.sort_by_key(|&at| owed.get(at).copied().unwrap_or_default());
+        took.clear();
+        let (mut spent, mut idle) = (0, 0);
+        for &at in &*order {
+            if spent >= budget {
+                break;
+            }
+            let one = serve(at).map(nanoseconds);
+            took.push(one);
+            match one {
+                Some(one) => (spent, *first) = (spent.saturating_add(one), (at + 1) % adapters),
+                None => idle += 1,
             }
         }
-        false
+        let share = spent / i64::try_from(adapters - idle).unwrap_or(i64::MAX).max(1);
+        for (i, &at) in order.iter().enumerate() {
+            let took = took.get(i).copied().flatten().unwrap_or_default();
+            if let Some(owed) = owed.get_mut(at) {
+                *owed = owed.saturating_add(took - share).clamp(-budget, budget);
+            }
+        }
+        took.len() < adapters
     }
 
     /// For `softhca stat`.
@@ -80,32 +115,83 @@ impl Rounds {
     }
 }
 
+fn nanoseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn rounds() -> Rounds {
+        Rounds::new(&Time { budget_ms: 4, ..Time::default() })
+    }
+
+    /// Adapters that each take so many milliseconds: which are served in a round, and whether some are left.
+    fn round(rounds: &mut Rounds, takes: &[u64]) -> (Vec<usize>, bool) {
+        let mut served = Vec::new();
+        let left = rounds.serve(takes.len(), |i| {
+            let took = Duration::from_millis(takes[i]);
+            (!took.is_zero()).then(|| {
+                served.push(i);
+                took
+            })
+        });
+        (served, left)
+    }
+
     #[test]
     fn who_was_left_is_first() {
-        let mut rounds = Rounds::new(&Time { budget_ms: 1, ..Time::default() });
-        let mut served = Vec::new();
-        // As if each adapter took a whole budget.
-        for _ in 0..4 {
-            rounds.begin();
-            rounds.began -= rounds.budget;
-            rounds.serve(3, |i| {
-                served.push(i);
-                true
-            });
-        }
-        assert_eq!(served, [0, 1, 2, 0]);
+        let mut rounds = rounds();
+        assert_eq!(round(&mut rounds, &[4, 4, 4]), (vec![0], true));
+        assert_eq!(round(&mut rounds, &[4, 4, 4]), (vec![1], true));
+        assert_eq!(round(&mut rounds, &[4, 4, 4]), (vec![2], true));
         // Those that have nothing to do take no time.
-        served.clear();
-        rounds.began -= rounds.budget;
-        let left = rounds.serve(3, |i| {
-            served.push(i);
-            false
-        });
-        assert!(!left);
-        assert_eq!(served, [1, 2, 0]);
+        assert_eq!(round(&mut rounds, &[0, 0, 0]), (vec![], false));
+        assert_eq!(round(&mut rounds, &[0, 4, 0]), (vec![1], true));
+    }
+
+    /// However many take what they can get, one that takes little is served in each round, wherever it stands.
+    #[test]
+    fn who_takes_little_goes_first() {
+        for place in 0..8 {
+            let mut rounds = rounds();
+            let mut takes = [2; 8];
+            takes[place] = 0;
+            (0..10).for_each(|_| drop(round(&mut rounds, &takes)));
+            for asks in 0..100 {
+                // Less than a share.
+                takes[place] = 0;
+                let mut served = Vec::new();
+                let took = |i: usize| match i == place {
+                    true => Duration::from_micros(50),
+                    false => Duration::from_millis(2),
+                };
+                rounds.serve(8, |i| {
+                    served.push(i);
+                    Some(took(i))
+                });
+                assert!(served.contains(&place), "{place} at {asks}: {served:?}");
+            }
+        }
+    }
+
+    /// All that take much get the same in the end, and nobody waits longer than for the others.
+    #[test]
+    fn shares_are_equal() {
+        let mut rounds = rounds();
+        let (mut got, mut last) = ([0u64; 5], [0; 5]);
+        for number in 0..1000 {
+            for i in round(&mut rounds, &[1, 2, 3, 2, 4]).0 {
+                got[i] += [1, 2, 3, 2, 4][i];
+                assert!(number - last[i] <= 5, "{i} waited from {} to {number}", last[i]);
+                last[i] = number;
+            }
+        }
+        let (least, most) = (got.iter().min().unwrap(), got.iter().max().unwrap());
+        assert!(most - least <= least / 5, "{got:?}");
+        // What others leave is for who owes.
+        let takes = [4, 0, 0, 0, 0];
+        assert!((0..20).all(|_| round(&mut rounds, &takes).0 == [0]));
     }
 }
