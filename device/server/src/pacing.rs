@@ -33,6 +33,9 @@ const LONG: Duration = Duration::from_micros(100);
 /// With strangers, so much of the host's time is added to it while the model makes up for what it is behind: an eighth.
 const MAKES_UP: u64 = 8;
 
+/// Messages for other processes that wait before they are sent on and more is run: some 100 us of work of theirs, which they have to do besides, while
+/// this one goes on. With all that a share of the budget gives they would take turns.
+const LEAVING: usize = 64;
 /// Captured packets that are written before more are run: 1 MiB of large ones, a millisecond of the host's disk cache.
 const CAPTURED: usize = 256;
 
@@ -125,7 +128,9 @@ impl Allowance for &mut Timer {
     #[inline]
     fn may(&mut self, world: &World) -> bool {
         self.events = self.events.wrapping_add(1);
-        world.captured_packets().saturating_sub(self.captured) < CAPTURED && self.goes_on()
+        world.captured_packets().saturating_sub(self.captured) < CAPTURED
+            && world.leaving() < LEAVING
+            && self.goes_on()
     }
 
     #[inline]

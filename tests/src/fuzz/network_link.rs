@@ -40,11 +40,17 @@ fn frame(feed: &mut Feed<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A message whose last byte, its kind, is nearly right; its end is what is read first.
+/// A message whose first byte, its kind, is nearly right, and of whose head most is nothing, as it has to be in places.
 fn message(feed: &mut Feed<'_>) -> Vec<u8> {
-    let length = feed.pick(&[0, 1, 13, 23, 24, 30, 31, 60, 300]);
-    let mut bytes = feed.bytes(length).to_vec();
-    bytes.push(feed.pick(&[0, 1, 2, 3, 4]));
+    let mut bytes = vec![feed.pick(&[0, 1, 2, 3, 4]), feed.pick(&[0, 1, 2, 3, 4, 5, 6, 15, 0xff])];
+    bytes.extend_from_slice(feed.bytes(14));
+    bytes.resize(32, 0);
+    if feed.one_in(4) {
+        feed.mutate(&mut bytes, 2);
+    }
+    bytes.truncate(feed.pick(&[1, 31, 32, 32, 32, 32, 32, 32]));
+    let length = feed.pick(&[0, 0, 1, 13, 24, 60, 300]);
+    bytes.extend_from_slice(feed.bytes(length));
     bytes
 }
 

@@ -21,7 +21,7 @@ mod route;
 
 pub(crate) use leaving::{Leaving, Lifted, Size};
 pub(crate) use outlet::{Fate, LANES, Next, Outcome, Outlet, Sent, Wait, blocks};
-pub use packet::Packet;
+pub use packet::{Due, Packet};
 pub use path::Path;
 pub(crate) use path::Station;
 pub(crate) use route::{Route, WrongGid};

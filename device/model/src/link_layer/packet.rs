@@ -50,7 +50,7 @@ struct Body {
 impl Default for Body {
     fn default() -> Self {
         Self {
-            form: Form::Present,
+            form: Form::PRESENT,
             path: Path::default(),
             repr: Repr::default(),
             data: Vec::new(),
@@ -75,15 +75,34 @@ impl Clone for Body {
     }
 }
 
+/// Bytes in front of a payload, at most: those of any link layer and of all headers together.
+const LONGEST_HEAD: usize = 256;
+/// What is behind a payload while its checksums are due: pad, checksums, and what makes a short frame long enough.
+const ZEROES: [u8; 128] = [0; 128];
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// Headers and payload, no bytes yet.
     Built,
-    /// Bytes. The link's checksum is not computed yet, since nobody wanted it or a port on the way changed a header; what is
-    /// end to end is right or wrong.
-    ChecksumDue,
-    /// Bytes, with checksums right or wrong.
-    Present,
+    /// Bytes of which these checksums are not computed yet, since nobody wanted them or a port on the way changed a header; others are
+    /// right or wrong.
+    Bytes(Due),
+}
+
+impl Form {
+    /// Bytes with checksums, right or wrong.
+    const PRESENT: Form = Form::Bytes(Due::Nothing);
+}
+
+/// Checksums of a packet's bytes that nobody has computed, as they are right by construction: in their places is anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Due {
+    /// All are there.
+    Nothing,
+    /// The link's: VCRC or FCS.
+    Link,
+    /// The link's, and the transport's, which goes from end to end: the ICRC.
+    All,
 }
 
 impl PartialEq for Packet {
@@ -94,7 +113,7 @@ impl PartialEq for Packet {
                     && self.0.path == other.0.path
                     && self.0.copied_payload() == other.0.copied_payload()
             }
-            (Form::Present, Form::Present) => self.0.data == other.0.data,
+            (Form::PRESENT, Form::PRESENT) => self.0.data == other.0.data,
             _ => self.clone().into_bytes() == other.clone().into_bytes(),
         }
     }
@@ -318,33 +337,37 @@ impl Packet {
     fn parse_bytes(&self) -> Result<(Path, Repr, Range<usize>), Malformed> {
         match &self.0.path.link {
             Link::Ib(_) => {
-                let (address, grh, repr, payload) = ib::frame::parse(&self.0.data, self.is_due())?;
+                let (address, grh, repr, payload) = ib::frame::parse(&self.0.data, self.due())?;
                 Ok((Path { link: Link::Ib(address), grh }, repr, payload))
             }
             Link::Eth(_) => {
-                let (address, grh, repr, payload) = eth::frame::parse(&self.0.data, self.is_due())?;
+                let (address, grh, repr, payload) = eth::frame::parse(&self.0.data, self.due())?;
                 Ok((Path { link: Link::Eth(address), grh }, repr, payload))
             }
         }
     }
 
-    fn is_due(&self) -> bool {
-        self.0.form == Form::ChecksumDue
+    /// Which of its bytes' checksums nobody computed.
+    fn due(&self) -> Due {
+        match self.0.form {
+            Form::Built => Due::All,
+            Form::Bytes(due) => due,
+        }
     }
 
     /// Checks what every port on the way checks, switches too.
     pub(crate) fn check_link(&self) -> Result<(), Malformed> {
         match (self.0.form, &self.0.path.link) {
             (Form::Built, _) => Ok(()),
-            (_, Link::Ib(_)) => ib::frame::check(&self.0.data, self.is_due()).map(drop),
-            (_, Link::Eth(_)) => eth::frame::check(&self.0.data, self.is_due()).map(drop),
+            (_, Link::Ib(_)) => ib::frame::check(&self.0.data, self.due()).map(drop),
+            (_, Link::Eth(_)) => eth::frame::check(&self.0.data, self.due()).map(drop),
         }
     }
 
     /// Marks it as bad: every port that it still comes to knows.
     pub(crate) fn mark_bad(&mut self) {
         self.be_bytes();
-        self.0.form = Form::Present;
+        self.0.form = Form::PRESENT;
         match &self.0.path.link {
             Link::Ib(_) => ib::frame::mark_bad(&mut self.0.data),
             Link::Eth(_) => eth::frame::mark_bad(&mut self.0.data),
@@ -359,7 +382,7 @@ impl Packet {
             Link::Ib(address) if body.form == Form::Built => address.vl = lane & 0xf,
             Link::Ib(_) => {
                 if ib::frame::set_vl(&mut body.data, lane) {
-                    body.form = Form::ChecksumDue;
+                    body.header_changed();
                 }
             }
             // What its tag says stays.
@@ -418,7 +441,7 @@ impl Packet {
     /// Makes a frame of bytes from the destination's address on, without FCS: it is padded if it is too short, and good.
     pub fn frame(bytes: Vec<u8>) -> Self {
         let mut packet = Self::from_frame_bytes(eth::frame::of_bytes(bytes));
-        packet.0.form = Form::ChecksumDue;
+        packet.0.form = Form::Bytes(Due::Link);
         packet
     }
 
@@ -568,20 +591,29 @@ impl Packet {
         }
     }
 
-    /// From now on it is bytes.
+    /// From now on it is bytes, which have all checksums but the link's.
     fn be_bytes(&mut self) {
         self.settle();
-        if self.0.form == Form::Built {
-            self.0.data = self.0.sealed();
-            self.0.form = Form::ChecksumDue;
+        let body = &mut *self.0;
+        if body.form == Form::Built {
+            body.data = body.sealed();
+            body.form = Form::Bytes(Due::All);
+        }
+        if body.form == Form::Bytes(Due::All) {
+            match &body.path.link {
+                Link::Ib(_) => ib::frame::set_icrc(&mut body.data),
+                Link::Eth(_) => eth::frame::set_icrc(&mut body.data),
+            }
+            body.form = Form::Bytes(Due::Link);
         }
     }
 
     /// The bytes on the link, checksums included.
     pub fn into_bytes(mut self) -> Vec<u8> {
         self.be_bytes();
+        let due = self.due() == Due::Link;
         let mut bytes = std::mem::take(&mut self.0.data);
-        if self.is_due() {
+        if due {
             match &self.0.path.link {
                 Link::Ib(_) => ib::frame::set_vcrc(&mut bytes),
                 Link::Eth(_) => eth::frame::set_fcs(&mut bytes),
@@ -590,20 +622,47 @@ impl Packet {
         bytes
     }
 
-    /// The bytes on the link, for one that garbles nothing: whether its checksum at their end is right by construction, and nobody
-    /// has computed it.
-    pub fn into_link(mut self) -> (Vec<u8>, bool) {
-        self.be_bytes();
-        let due = self.is_due();
-        (std::mem::take(&mut self.0.data), due)
+    /// It is about to go over a link that garbles nothing, by [`Packet::put_link`]. Gives the checksums that nobody has computed, as they
+    /// are right by construction.
+    pub fn ready_for_link(&mut self) -> Due {
+        self.settle();
+        self.due()
     }
 
-    /// Takes bytes as they came from such a link at a port of that kind; nothing else is checked before [`Packet::parse`].
-    pub fn of_link(kind: PortKind, bytes: Vec<u8>, due: bool) -> Self {
-        let mut packet = Self::from_link(kind, bytes);
-        if due {
-            packet.0.form = Form::ChecksumDue;
+    /// Hands its bytes on such a link to `put`, piece by piece: [`Packet::len`] of them.
+    pub fn put_link(mut self, mut put: impl FnMut(&[u8])) {
+        self.settle();
+        let body = &*self.0;
+        match body.form {
+            Form::Built => {
+                let mut head = [0; LONGEST_HEAD];
+                let head_len = LONGEST_HEAD - body.put_head(&mut head);
+                let (head, payload) = (head.get(..head_len).unwrap_or_default(), body.payload());
+                put(head);
+                put(payload);
+                let behind = body.len.saturating_sub(head_len + payload.len());
+                put(ZEROES.get(..behind).unwrap_or_default());
+            }
+            Form::Bytes(_) => put(&body.data),
         }
+        self.retire();
+    }
+
+    /// Takes `len` bytes as they came from such a link at a port of that kind, which `fill` writes, *all of them*; nothing else is checked before
+    /// [`Packet::parse`].
+    pub fn of_link(kind: PortKind, due: Due, len: usize, fill: impl FnOnce(&mut [u8])) -> Self {
+        let mut packet = spare::take();
+        let body = &mut *packet.0;
+        body.data.resize(len, 0);
+        fill(&mut body.data);
+        let link = match kind {
+            PortKind::InfiniBand => Link::Ib(ib::Address::default()),
+            PortKind::Ethernet => Link::Eth(eth::frame::peek(&body.data).0),
+        };
+        body.path = Path { link, grh: None };
+        body.form = Form::Bytes(due);
+        (body.len, body.payload, body.source, body.repr) = (len, 0..0, None, Repr::default());
+        (body.domain, body.class) = (None, flow::UNCLASSED);
         packet
     }
 
@@ -694,15 +753,31 @@ impl Body {
         self.repr.bth(len.next_multiple_of(4) - len)
     }
 
-    /// A built packet as bytes; the link's checksum is still to be computed.
-    fn sealed(&self) -> Vec<u8> {
+    /// Writes what a built packet has in front of its payload. Returns how much is left of `bytes`.
+    fn put_head(&self, bytes: &mut [u8]) -> usize {
+        let (grh, repr, payload) = (self.path.grh.as_ref(), &self.repr, self.payload.len());
         match &self.path.link {
-            Link::Ib(address) => {
-                ib::frame::seal(address, self.path.grh.as_ref(), &self.repr, self.payload(), self.len)
-            }
-            Link::Eth(address) => {
-                eth::frame::seal(address, self.path.grh.as_ref(), &self.repr, self.payload(), self.len)
-            }
+            Link::Ib(address) => ib::frame::head(address, grh, repr, payload, bytes),
+            Link::Eth(address) => eth::frame::head(address, grh, repr, payload, bytes),
+        }
+    }
+
+    /// A built packet as bytes; all checksums are still to be computed.
+    fn sealed(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        let left = self.put_head(&mut bytes);
+        let place = self.len.saturating_sub(left);
+        let payload = self.payload();
+        if let Some(room) = bytes.get_mut(place..place.saturating_add(payload.len())) {
+            room.copy_from_slice(payload);
+        }
+        bytes
+    }
+
+    /// A port on the way changed what the link's checksum covers, and nothing that goes from end to end. That checksum was right.
+    fn header_changed(&mut self) {
+        if self.form == Form::PRESENT {
+            self.form = Form::Bytes(Due::Link);
         }
     }
 }

@@ -330,13 +330,10 @@ impl Repr {
         }
     }
 
-    /// Writes BTH, the extended headers that the opcode carries, and the payload. The pad is zeroes already.
-    pub(crate) fn write(&self, carried: Carried, payload: &[u8], out: &mut Writer<'_>) {
-        out.put(self.bth(payload.len().next_multiple_of(4) - payload.len()).bytes());
+    /// Writes BTH and the extended headers that the opcode carries, of a packet with so many bytes of payload.
+    pub(crate) fn write(&self, carried: Carried, payload: usize, out: &mut Writer<'_>) {
+        out.put(self.bth(payload.next_multiple_of(4) - payload).bytes());
         self.write_extended(carried, out);
-        if let Some((room, _)) = out.0.split_at_mut_checked(payload.len()) {
-            room.copy_from_slice(payload);
-        }
     }
 
     /// The headers of a packet with that BTH and `rest` between it and the ICRC, and where in `rest` the payload is, without

@@ -56,6 +56,11 @@ impl World {
         std::mem::replace(&mut self.tunnel_events, later).into_values().collect()
     }
 
+    /// How many messages wait to be taken by [`World::drain_tunnels`].
+    pub fn leaving(&self) -> usize {
+        self.tunnel_events.len()
+    }
+
     /// From when on something by that tunnel can be at the far side's connector, at the earliest, after it left this
     /// world; and how long after it was at this side's connector something that came is felt here. `None`: there is no
     /// such tunnel.

@@ -11,7 +11,8 @@ use hca_model::link_layer::eth::MAX_FRAME;
 use super::LinkError;
 use super::channel::{Channel, Heard};
 use super::ether::{HEADER, Stations};
-use crate::workers::{line, wire};
+use crate::workers::line;
+use crate::workers::wire::{self, Leaving};
 
 /// Bytes that a message has besides a packet, at most.
 const AROUND: usize = 64;
@@ -68,7 +69,7 @@ impl Framing {
             let packet = LinkPacket { packet, tail: Ps::ZERO, credits: 0, session: Session::default() };
             return Ok(Some(LinkMessage::Packet(packet)));
         }
-        let (_, message) = wire::read(bytes).ok_or(LinkError::Message(len))?;
+        let (_, message) = wire::read_bytes(bytes).ok_or(LinkError::Message(len))?;
         Ok(Some(line::within_bounds(message)))
     }
 }
@@ -78,15 +79,15 @@ impl Framing {
 pub struct NetLink {
     channel: Channel,
     framing: Framing,
-    /// Room for a message that came, and for what is behind the packet of one that leaves.
+    /// Room for a message that came, and for one that leaves.
     buffer: Vec<u8>,
-    end: Vec<u8>,
+    leaving: Vec<u8>,
 }
 
 impl NetLink {
     /// Over that channel.
     pub fn new(channel: Channel, framing: Framing) -> Self {
-        Self { channel, framing, buffer: Vec::new(), end: Vec::new() }
+        Self { channel, framing, buffer: Vec::new(), leaving: Vec::new() }
     }
 
     /// The time that was told and heard.
@@ -107,6 +108,12 @@ impl NetLink {
         }
     }
 
+    /// Writes a message down.
+    fn put(&mut self, at: Ps, message: LinkMessage) {
+        self.leaving.clear();
+        Leaving::new(at.0, message).put(|piece| self.leaving.extend_from_slice(piece));
+    }
+
     /// A message leaves; the far side has it at `at` ([`NetLink::whole`]), and none follows that it has earlier.
     ///
     /// # Errors
@@ -114,15 +121,15 @@ impl NetLink {
     pub fn send(&mut self, at: Ps, message: LinkMessage) -> Result<(), LinkError> {
         match self.framing {
             Framing::Raw => {
-                let packet = wire::write(&mut self.end, at.0, message);
-                self.channel.send(at, &[&packet, &self.end])
+                self.put(at, message);
+                self.channel.send(at, &[&self.leaving])
             }
             Framing::Ethernet(stations) => {
-                let packet = wire::write(&mut self.end, at.0, message);
-                let len = packet.len() + self.end.len();
+                self.put(at, message);
+                let len = self.leaving.len();
                 let around = stations.around(len);
                 let (header, pad) = around.ok_or(LinkError::TooLong { len, room: self.channel.room() })?;
-                self.channel.send(at, &[&header, &packet, &self.end, &[0; PADDED][..pad.min(PADDED)]])
+                self.channel.send(at, &[&header, &self.leaving, &[0; PADDED][..pad.min(PADDED)]])
             }
             Framing::Frames => match message {
                 // One that was spoiled on the way is dropped: here nobody would see that it was.

@@ -12,8 +12,8 @@ use std::os::unix::net::UnixStream;
 use hca_model::Ps;
 use hca_model::link::{LinkMessage, LinkPacket};
 
-use super::ring::{Receiver, Sender};
-use super::wire;
+use super::ring::{Receiver, Sender, Slot};
+use super::wire::{self, Leaving};
 
 /// Messages taken before the others of the engine get their turn.
 const TURN: usize = 128;
@@ -42,12 +42,11 @@ pub(super) struct Line {
     /// What found no room in the ring.
     backlog: VecDeque<Vec<u8>>,
     backlog_bytes: usize,
+    /// Credits that leave with those that follow them, or before anything else does.
+    credit: Option<(u64, LinkMessage)>,
     /// Something was written since the peer was looked after.
     written: bool,
     lost: bool,
-    /// Room for a message that came, and for what is behind the packet of one that leaves.
-    buffer: Vec<u8>,
-    end: Vec<u8>,
     pub(super) sent: u64,
     pub(super) received: u64,
 }
@@ -76,10 +75,9 @@ impl Line {
             bell,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
+            credit: None,
             written: false,
             lost: false,
-            buffer: Vec::new(),
-            end: Vec::new(),
             sent: 0,
             received: 0,
         })
@@ -105,27 +103,57 @@ impl Line {
         self.receiver.wake();
     }
 
-    /// A message leaves; `at`: when it is there, in ps modulo 2^64.
+    /// A message leaves; `at`: when it is there, in ps modulo 2^64. Credits for one lane that follow each other leave as one, all at the
+    /// time of the first: the room is there already, or they would not have left.
     pub(super) fn send(&mut self, at: u64, message: LinkMessage) {
         if self.lost {
             return;
         }
-        let mut packet = wire::write(&mut self.end, at, message);
+        if let Some((_, LinkMessage::Credit { lane, blocks, session })) = &mut self.credit
+            && let LinkMessage::Credit { lane: of, blocks: more, session: sent } = message
+            && (of, sent) == (*lane, *session)
+        {
+            *blocks = blocks.saturating_add(more);
+            return;
+        }
+        self.send_credit();
+        match message {
+            LinkMessage::Credit { .. } => self.credit = Some((at, message)),
+            _ => self.write(at, message),
+        }
+    }
+
+    fn send_credit(&mut self) {
+        if let Some((at, credit)) = self.credit.take() {
+            self.write(at, credit);
+        }
+    }
+
+    /// Puts a message into the ring, or behind those that wait for room.
+    fn write(&mut self, at: u64, message: LinkMessage) {
+        let leaving = Leaving::new(at, message);
         self.sent += 1;
-        if self.backlog.is_empty() && matches!(self.sender.push(&packet, &self.end), Ok(true)) {
-            self.written = true;
-        } else {
-            // Also if the peer broke the rules: it is found out when the backlog is given.
-            packet.extend_from_slice(&self.end);
-            self.backlog_bytes += packet.len();
-            self.backlog.push_back(packet);
+        let (len, mut leaving) = (leaving.len(), Some(leaving));
+        if self.backlog.is_empty() {
+            let fill = |slot: &mut Slot<'_>| {
+                if let Some(leaving) = leaving.take() {
+                    leaving.put(|piece| slot.put(piece));
+                }
+            };
+            self.written |= matches!(self.sender.push(len, fill), Ok(true));
+        }
+        // There was no room, or the peer broke the rules: that is found out when the backlog is given.
+        if let Some(leaving) = leaving {
+            self.backlog_bytes += len;
+            self.backlog.push_back(leaving.into_bytes());
         }
     }
 
     /// Gives what waits as far as there is room, and wakes the peer if it sleeps.
     fn give(&mut self) -> Result<(), &'static str> {
+        self.send_credit();
         while let Some(message) = self.backlog.front() {
-            match self.sender.push(message, &[]) {
+            match self.sender.push(message.len(), |slot| slot.put(message)) {
                 Ok(true) => {
                     self.written = true;
                     self.backlog_bytes -= self.backlog.pop_front().map_or(0, |message| message.len());
@@ -135,6 +163,7 @@ impl Line {
                 Err(_) => return Err("it does not keep to the rules of the ring"),
             }
         }
+        self.sender.tell();
         if std::mem::take(&mut self.written) && self.sender.must_wake() {
             match self.bell.write(&[1]) {
                 // Full: it was rung often enough.
@@ -155,6 +184,7 @@ impl Line {
 
     fn lose(&mut self) {
         self.lost = true;
+        self.credit = None;
         self.backlog.clear();
         self.backlog_bytes = 0;
     }
@@ -169,28 +199,28 @@ impl Line {
         if self.lost {
             return false;
         }
+        let more = self.take_turn(&mut taken);
+        self.receiver.tell();
+        more
+    }
+
+    fn take_turn(&mut self, taken: &mut impl FnMut(Taken)) -> bool {
         let gone = self.hear();
         let mut unbound = 0;
         for _ in 0..TURN {
-            match self.receiver.pop(&mut self.buffer) {
-                Ok(true) => {}
-                Ok(false) => {
-                    if gone {
-                        self.lose();
-                        taken(Taken::Lost("it has ended"));
-                    }
-                    return false;
-                }
-                Err(_) => {
+            let read = match self.receiver.pop(|len, load| wire::read(len, load)) {
+                Ok(Some(read)) => read.ok_or("it sends what is no message"),
+                Ok(None) if gone => Err("it has ended"),
+                Ok(None) => return false,
+                Err(_) => Err("it does not keep to the rules of the ring"),
+            };
+            let (at, message) = match read {
+                Ok(read) => read,
+                Err(why) => {
                     self.lose();
-                    taken(Taken::Lost("it does not keep to the rules of the ring"));
+                    taken(Taken::Lost(why));
                     return false;
                 }
-            }
-            let Some((at, message)) = wire::read(&mut self.buffer) else {
-                self.lose();
-                taken(Taken::Lost("it sends what is no message"));
-                return false;
             };
             self.received += 1;
             let message = within_bounds(message);
@@ -279,6 +309,26 @@ mod tests {
     }
 
     #[test]
+    fn credits_leave_together_and_nothing_passes_them() {
+        let (mut a, mut b) = ends();
+        let credit = |lane, blocks| LinkMessage::Credit { lane, blocks, session: Default::default() };
+        for (at, lane, blocks) in [(1, 0, 2), (2, 0, 3), (3, 1, 4), (4, 1, u32::MAX)] {
+            a.send(at, credit(lane, blocks));
+        }
+        a.send(5, packet(64, 1));
+        a.send(6, credit(1, 7));
+        assert_eq!(a.flush(), None);
+        let read = |taken| match taken {
+            Taken::Message(at, message) => (at, message),
+            Taken::Lost(why) => panic!("{why}"),
+        };
+        let got: Vec<_> = all(&mut b).into_iter().map(read).collect();
+        let expected = [(1, credit(0, 5)), (3, credit(1, u32::MAX)), (5, packet(64, 1)), (6, credit(1, 7))];
+        assert_eq!(got, expected);
+        assert_eq!((a.sent, b.received), (4, 4));
+    }
+
+    #[test]
     fn a_turn_is_bounded() {
         let (mut a, mut b) = ends();
         (0..1000).for_each(|_| a.send(0, packet(64, 1)));
@@ -319,7 +369,8 @@ mod tests {
     #[test]
     fn rubbish_ends_it() {
         let (mut a, mut b) = ends();
-        a.sender.push(b"rubbish", &[]).unwrap();
+        a.sender.push(7, |slot| slot.put(b"rubbish")).unwrap();
+        a.sender.tell();
         assert!(matches!(all(&mut b)[..], [Taken::Lost(_)]));
         let far = LinkMessage::Packet(LinkPacket {
             tail: Ps::MAX,

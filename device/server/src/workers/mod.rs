@@ -190,6 +190,7 @@ mod tests {
             let mut peer = Line::new(&memory, b, 1).unwrap();
             let credit = LinkMessage::Credit { lane: 1, blocks: round, session: Default::default() };
             peer.send(9, credit.clone());
+            assert_eq!(peer.flush(), None);
             assert!(!joints.sleep());
             joints.take(|h| heard.push(h));
             assert!(matches!(&heard[..], [Heard::Message(3, 9, message)] if *message == credit));

@@ -7,8 +7,10 @@
 //! | 128 | 1: the receiver sleeps, and wants to be woken (4) | both |
 //! | 4096 | the ring: messages, each with its length (4) before it, up to a multiple of 8 | the sender |
 //!
-//! Neither side trusts the other: counts that can't be are an error that ends the link, and a message is copied out before it is
-//! looked at.
+//! Neither side trusts the other: counts that can't be are an error that ends the link, and each byte of a message is copied out once,
+//! before it is looked at. Nobody sees anything of the other's but the ring: a packet's payload is put into it by its sender and taken out of it by
+//! its receiver. The other side is told after 64 KiB, and when a turn is over, since each count that both use is a trip between two
+//! cores.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -36,6 +38,8 @@ const ASLEEP: usize = 128;
 const LENGTH: usize = 4;
 /// Messages begin at multiples of this.
 const ALIGN: usize = 8;
+/// The other side is told of so many bytes before a turn is over: some packets.
+const TELL: u64 = 64 << 10;
 /// The longest message: half a ring, so that one always fits when the receiver has taken what was there.
 const LONGEST: usize = RING / 2;
 
@@ -136,6 +140,26 @@ fn room(len: usize) -> u64 {
 pub(super) struct Sender {
     shared: Shared,
     written: u64,
+    /// What of it the receiver was told.
+    told: u64,
+    /// What the receiver had taken when it was last asked.
+    taken: u64,
+}
+
+/// Room for a message in the ring.
+pub(super) struct Slot<'a> {
+    shared: &'a Shared,
+    at: u64,
+    left: usize,
+}
+
+impl Slot<'_> {
+    /// The next bytes of the message. What goes beyond its length is left out.
+    pub(super) fn put(&mut self, data: &[u8]) {
+        let data = data.get(..self.left).unwrap_or(data);
+        self.shared.store(self.at, data);
+        (self.at, self.left) = (self.at + data.len() as u64, self.left - data.len());
+    }
 }
 
 impl Sender {
@@ -144,30 +168,47 @@ impl Sender {
     /// # Errors
     /// The file is not what it should be, or can't be mapped.
     pub(super) fn map(file: impl AsFd, direction: usize) -> anyhow::Result<Self> {
-        Ok(Self { shared: Shared::map(file, direction)?, written: 0 })
+        Ok(Self { shared: Shared::map(file, direction)?, written: 0, told: 0, taken: 0 })
     }
 
-    /// Puts a message, the first part and what follows it, into the ring. False: there is no room for now.
+    /// Bytes that the receiver has not taken, or at least as it was last asked.
+    fn used(&self) -> Result<u64, Broken> {
+        self.written.checked_sub(self.taken).filter(|used| *used <= RING as u64).ok_or(Broken)
+    }
+
+    /// Puts a message of `len` bytes, all of which `fill` puts into its slot, into the ring. False: there is no room for now. The receiver
+    /// hears of it by [`Sender::tell`] at the latest.
     ///
     /// # Errors
     /// The receiver says that it has taken what was never there, or the message is longer than any.
-    pub(super) fn push(&mut self, first: &[u8], rest: &[u8]) -> Result<bool, Broken> {
-        let len = first.len().saturating_add(rest.len());
-        let taken = self.shared.count(TAKEN).load(Ordering::Acquire);
-        let used = self.written.checked_sub(taken).filter(|used| *used <= RING as u64).ok_or(Broken)?;
+    pub(super) fn push(&mut self, len: usize, fill: impl FnOnce(&mut Slot<'_>)) -> Result<bool, Broken> {
         if len > LONGEST {
             return Err(Broken);
         }
-        if used + room(len) > RING as u64 {
-            return Ok(false);
+        if self.used()? + room(len) > RING as u64 {
+            self.tell();
+            self.taken = self.shared.count(TAKEN).load(Ordering::Acquire);
+            if self.used()? + room(len) > RING as u64 {
+                return Ok(false);
+            }
         }
         self.shared.store(self.written, &(len as u32).to_le_bytes());
-        let at = self.written + LENGTH as u64;
-        self.shared.store(at, first);
-        self.shared.store(at + first.len() as u64, rest);
+        let mut slot = Slot { shared: &self.shared, at: self.written + LENGTH as u64, left: len };
+        fill(&mut slot);
+        debug_assert_eq!(slot.left, 0, "a message is what it says");
         self.written += room(len);
-        self.shared.count(WRITTEN).store(self.written, Ordering::Release);
+        if self.written - self.told >= TELL {
+            self.tell();
+        }
         Ok(true)
+    }
+
+    /// The receiver sees what was written.
+    pub(super) fn tell(&mut self) {
+        if self.told != self.written {
+            self.told = self.written;
+            self.shared.count(WRITTEN).store(self.written, Ordering::Release);
+        }
     }
 
     /// Whether the receiver sleeps, and has to be woken for what was written. It is told once.
@@ -183,6 +224,10 @@ impl Sender {
 pub(super) struct Receiver {
     shared: Shared,
     taken: u64,
+    /// What of it the sender was told.
+    told: u64,
+    /// What the sender had written when it was last asked.
+    written: u64,
 }
 
 impl Receiver {
@@ -191,28 +236,35 @@ impl Receiver {
     /// # Errors
     /// As [`Sender::map`].
     pub(super) fn map(file: impl AsFd, direction: usize) -> anyhow::Result<Self> {
-        Ok(Self { shared: Shared::map(file, direction)?, taken: 0 })
+        Ok(Self { shared: Shared::map(file, direction)?, taken: 0, told: 0, written: 0 })
     }
 
-    /// Bytes that wait.
-    fn waiting(&self) -> Result<u64, Broken> {
-        let written = self.shared.count(WRITTEN).load(Ordering::Acquire);
+    /// Bytes that wait, when so many were written.
+    fn waiting(&self, written: u64) -> Result<u64, Broken> {
         written.checked_sub(self.taken).filter(|n| *n <= RING as u64).ok_or(Broken)
     }
 
     /// Whether there is something to take, or to complain of.
     pub(super) fn has_message(&self) -> bool {
-        self.waiting() != Ok(0)
+        self.shared.count(WRITTEN).load(Ordering::Acquire) != self.taken
     }
 
-    /// Takes the next message into `message`. False: there is none.
+    /// Gives the next message to `take`: how long it is, and what copies bytes from a place in it, zeroes from beyond its end. `None`: there
+    /// is no message. The sender hears that there is room again by [`Receiver::tell`] at the latest.
     ///
     /// # Errors
     /// The sender's counts or lengths can't be.
-    pub(super) fn pop(&mut self, message: &mut Vec<u8>) -> Result<bool, Broken> {
-        let waiting = self.waiting()?;
+    pub(super) fn pop<T>(
+        &mut self,
+        take: impl FnOnce(usize, &dyn Fn(usize, &mut [u8])) -> T,
+    ) -> Result<Option<T>, Broken> {
+        let mut waiting = self.waiting(self.written)?;
         if waiting == 0 {
-            return Ok(false);
+            self.written = self.shared.count(WRITTEN).load(Ordering::Acquire);
+            waiting = self.waiting(self.written)?;
+            if waiting == 0 {
+                return Ok(None);
+            }
         }
         let mut length = [0; LENGTH];
         self.shared.load(self.taken, &mut length);
@@ -220,11 +272,27 @@ impl Receiver {
         if len > LONGEST || room(len) > waiting {
             return Err(Broken);
         }
-        message.resize(len, 0);
-        self.shared.load(self.taken + LENGTH as u64, message);
+        let (shared, begin) = (&self.shared, self.taken + LENGTH as u64);
+        let taken = take(len, &|offset, bytes| {
+            let (bytes, beyond) = bytes.split_at_mut(bytes.len().min(len.saturating_sub(offset)));
+            if !bytes.is_empty() {
+                shared.load(begin + offset as u64, bytes);
+            }
+            beyond.fill(0);
+        });
         self.taken += room(len);
-        self.shared.count(TAKEN).store(self.taken, Ordering::Release);
-        Ok(true)
+        if self.taken - self.told >= TELL {
+            self.tell();
+        }
+        Ok(Some(taken))
+    }
+
+    /// The sender sees that what was taken is room again.
+    pub(super) fn tell(&mut self) {
+        if self.told != self.taken {
+            self.told = self.taken;
+            self.shared.count(TAKEN).store(self.taken, Ordering::Release);
+        }
     }
 
     /// This end is about to sleep, and wants to be woken. False: there is something to take, so it must not.
@@ -255,25 +323,41 @@ mod tests {
         (Sender::map(&file, 1).unwrap(), Receiver::map(&file, 1).unwrap())
     }
 
+    /// A message in two pieces.
+    fn push(sender: &mut Sender, message: &[u8]) -> Result<bool, Broken> {
+        sender.push(message.len(), |slot| {
+            slot.put(&message[..message.len() / 3]);
+            slot.put(&message[message.len() / 3..]);
+        })
+    }
+
+    fn pop(receiver: &mut Receiver) -> Result<Option<Vec<u8>>, Broken> {
+        receiver.pop(|len, load| {
+            let mut bytes = vec![0; len];
+            load(0, &mut bytes);
+            bytes
+        })
+    }
+
     proptest! {
         #[test]
         fn what_goes_in_comes_out(lens in prop::collection::vec(0usize..40_000, 1..200), turn in 1usize..20) {
             let (mut sender, mut receiver) = ends();
             let mut sent = std::collections::VecDeque::new();
-            let mut got = Vec::new();
             for (i, len) in lens.into_iter().enumerate() {
                 let message: Vec<u8> = (0..len).map(|byte| (byte * 7 + i) as u8).collect();
-                while !sender.push(&message[..message.len() / 3], &message[message.len() / 3..]).unwrap() {
-                    prop_assert!(receiver.pop(&mut got).unwrap());
-                    prop_assert!(Some(&got) == sent.pop_front().as_ref());
+                while !push(&mut sender, &message).unwrap() {
+                    prop_assert_eq!(pop(&mut receiver).unwrap(), sent.pop_front());
+                    receiver.tell();
                 }
                 sent.push_back(message);
-                if i % turn == 0 && receiver.pop(&mut got).unwrap() {
-                    prop_assert!(Some(&got) == sent.pop_front().as_ref());
+                if i % turn == 0 && let Some(got) = pop(&mut receiver).unwrap() {
+                    prop_assert_eq!(Some(got), sent.pop_front());
                 }
             }
-            while receiver.pop(&mut got).unwrap() {
-                prop_assert!(Some(&got) == sent.pop_front().as_ref());
+            sender.tell();
+            while let Some(got) = pop(&mut receiver).unwrap() {
+                prop_assert_eq!(Some(got), sent.pop_front());
             }
             prop_assert!(sent.is_empty());
         }
@@ -282,16 +366,17 @@ mod tests {
         #[test]
         fn nothing_the_other_side_writes_does_harm(words in prop::collection::vec((0usize..ONE / 8, any::<u64>()), 0..40)) {
             let (mut sender, mut receiver) = ends();
-            let mut got = Vec::new();
             for (word, value) in words {
                 let word = if word % 3 == 0 { word % 24 } else { word };
                 // SAFETY: a word inside the mapping.
                 unsafe { sender.shared.byte(word * 8).cast::<u64>().write_volatile(value) };
-                let _ = sender.push(&[1; 100], &[]);
+                let _ = push(&mut sender, &[1; 100]);
+                sender.tell();
                 for _ in 0..3 {
-                    if receiver.pop(&mut got).is_ok() {
+                    if let Ok(Some(got)) = pop(&mut receiver) {
                         prop_assert!(got.len() <= LONGEST);
                     }
+                    receiver.tell();
                 }
             }
         }
@@ -302,10 +387,11 @@ mod tests {
         let (mut sender, mut receiver) = ends();
         assert!(!sender.must_wake());
         assert!(receiver.sleep());
-        assert!(sender.push(b"x", &[]).unwrap());
+        assert!(push(&mut sender, b"x").unwrap());
+        sender.tell();
         assert!(sender.must_wake() && !sender.must_wake());
         assert!(!receiver.sleep() && !sender.must_wake());
-        assert!(receiver.pop(&mut Vec::new()).unwrap());
+        assert_eq!(pop(&mut receiver).unwrap().unwrap(), b"x");
         assert!(receiver.sleep());
         receiver.wake();
         assert!(!sender.must_wake());
@@ -315,14 +401,59 @@ mod tests {
     fn counts_that_cannot_be_end_it() {
         let (mut sender, mut receiver) = ends();
         sender.shared.count(TAKEN).store(8, Ordering::Release);
-        assert_eq!(sender.push(b"x", &[]), Err(Broken));
+        let full =
+            (0..=RING / 1024).map(|_| push(&mut sender, &[1; 1024])).find(|pushed| *pushed != Ok(true));
+        assert_eq!(full, Some(Ok(false)), "it has taken eight bytes");
+        sender.shared.count(TAKEN).store(RING as u64, Ordering::Release);
+        assert_eq!(push(&mut sender, &[1; 1024]), Err(Broken), "more than was written");
         sender.shared.count(WRITTEN).store(RING as u64 + 8, Ordering::Release);
-        assert_eq!(receiver.pop(&mut Vec::new()), Err(Broken));
+        assert_eq!(pop(&mut receiver), Err(Broken));
         // A message that is longer than what waits.
         let (sender, mut receiver) = ends();
         sender.shared.store(0, &100u32.to_le_bytes());
         sender.shared.count(WRITTEN).store(8, Ordering::Release);
-        assert_eq!(receiver.pop(&mut Vec::new()), Err(Broken));
+        assert_eq!(pop(&mut receiver), Err(Broken));
+    }
+
+    /// The other side is told of much at once, and of all at the end of a turn.
+    #[test]
+    fn counts_are_told_now_and_then() {
+        let (mut sender, mut receiver) = ends();
+        assert!(push(&mut sender, &[1; 1000]).unwrap());
+        assert!(!receiver.has_message());
+        (0..TELL / 1024).for_each(|_| assert!(push(&mut sender, &[1; 1024]).unwrap()));
+        assert!(receiver.has_message());
+        let told = sender.told;
+        assert!(told < sender.written);
+        let mut count = 0;
+        while pop(&mut receiver).unwrap().is_some() {
+            count += 1;
+        }
+        assert_eq!((count, receiver.taken, receiver.told), (TELL / 1024, told, told));
+        sender.tell();
+        assert!(pop(&mut receiver).unwrap().is_some());
+        assert_eq!(sender.shared.count(TAKEN).load(Ordering::Acquire), told);
+        receiver.tell();
+        assert_eq!(sender.shared.count(TAKEN).load(Ordering::Acquire), sender.written);
+    }
+
+    /// Bytes beyond a message are nobody's.
+    #[test]
+    fn what_is_behind_a_message_is_not_given() {
+        let (mut sender, mut receiver) = ends();
+        push(&mut sender, &[1; 5]).unwrap();
+        push(&mut sender, &[2; 5]).unwrap();
+        sender.tell();
+        for value in [1, 2] {
+            let got = receiver.pop(|len, load| {
+                let mut bytes = [9; 12];
+                load(3, &mut bytes);
+                (len, bytes)
+            });
+            let mut bytes = [0; 12];
+            bytes[..2].fill(value);
+            assert_eq!(got, Ok(Some((5, bytes))));
+        }
     }
 
     #[test]

@@ -1,79 +1,121 @@
-//! What passes over a link between two workers, as bytes. Little endian. The end of a message says what it is, so that a packet, which
-//! is its beginning, is not moved.
+//! What passes over a link between two workers, as bytes. Little endian.
 //!
-//! | kind, the last byte | what is before it, from the first byte on |
-//! |---|---|
-//! | 1 packet | all of it on the link; 1: of Ethernet (1), 1: the link's checksum is right and was not computed (1); time from its first to its last byte, ps (8); credits (2), session (2, 2); when |
-//! | 2 credit | lane (1), blocks (4), session (2, 2); when |
-//! | 3 light | session (2), has an offer (1): widths (1), speeds (1), has a buffer (1): bytes (4), latency in ps (8); when |
+//! | offset | packet | credit | light |
+//! |---|---|---|---|
+//! | 0 | 1 | 2 | 3 |
+//! | 1 | bit 0: of Ethernet; bits 1, 2: checksums that are right and not computed: none, the link's, all (0 to 2) | lane | bit 0: has an offer; 1: a buffer |
+//! | 2 | credits (2) | 0 | widths (1), speeds (1) |
+//! | 4 | session (2, 2) | session (2, 2) | session (2), 0 |
+//! | 8 | when (8) | when (8) | when (8) |
+//! | 16 | time from its first to its last byte, ps (8) | blocks (4), 0 | latency in ps (8) |
+//! | 24 | 0 | 0 | bytes of the buffer (4), 0 |
+//! | 32 | all of it on the link | | |
 //!
-//! When (8) it is at the connector of the receiver's side is in ps of the clock of both, modulo 2^64. No link between processes garbles bytes: most
-//! of what a packet costs would be to compute a checksum and to check it.
+//! When (8) it is at the connector of the receiver's side is in ps of the clock of both, modulo 2^64. What is 0 has to be. No link between
+//! processes garbles bytes: most of what a packet costs would be to compute checksums and to check them, so that those which are right by construction
+//! are not computed at all.
 
 use hca_model::link::{Light, LinkMessage, LinkPacket, Session};
-use hca_model::link_layer::Packet;
+use hca_model::link_layer::{Due, Packet};
 use hca_model::{LinkOffer, PortKind, Ps};
 
 const PACKET: u8 = 1;
 const CREDIT: u8 = 2;
 const LIGHT: u8 = 3;
 
-/// Writes a message: gives the packet, if it is one, and writes what is behind it over what is in `out`.
-pub(crate) fn write(out: &mut Vec<u8>, at: u64, message: LinkMessage) -> Vec<u8> {
-    out.clear();
-    let session = |out: &mut Vec<u8>, Session { near, far }: Session| {
-        out.extend_from_slice(&near.to_le_bytes());
-        out.extend_from_slice(&far.to_le_bytes());
-    };
-    let mut before = Vec::new();
-    let kind = match message {
-        LinkMessage::Packet(LinkPacket { packet, tail, credits, session: of }) => {
-            let ethernet = packet.kind() == PortKind::Ethernet;
-            let (bytes, due) = packet.into_link();
-            before = bytes;
-            out.extend_from_slice(&[ethernet.into(), due.into()]);
-            out.extend_from_slice(&tail.0.to_le_bytes());
-            out.extend_from_slice(&credits.to_le_bytes());
-            session(out, of);
-            PACKET
-        }
-        LinkMessage::Credit { lane, blocks, session: of } => {
-            out.push(lane);
-            out.extend_from_slice(&blocks.to_le_bytes());
-            session(out, of);
-            CREDIT
-        }
-        LinkMessage::Light(Light { session, offer, buffer, latency }) => {
-            out.extend_from_slice(&session.to_le_bytes());
-            let LinkOffer { widths, speeds } = offer.unwrap_or(LinkOffer { widths: 0, speeds: 0 });
-            out.extend_from_slice(&[offer.is_some().into(), widths, speeds, buffer.is_some().into()]);
-            out.extend_from_slice(&buffer.unwrap_or(0).to_le_bytes());
-            out.extend_from_slice(&latency.0.to_le_bytes());
-            LIGHT
-        }
-    };
-    out.extend_from_slice(&at.to_le_bytes());
-    out.push(kind);
-    before
+/// Bytes in front of a packet; others have no more.
+const HEAD: usize = 32;
+const ETHERNET: u8 = 1;
+const DUE_SHIFT: u32 = 1;
+const HAS_OFFER: u8 = 1;
+const HAS_BUFFER: u8 = 2;
+
+/// A message that leaves.
+pub(crate) struct Leaving {
+    head: [u8; HEAD],
+    packet: Option<Packet>,
 }
 
-/// Reads from the end.
-struct Reader<'a>(&'a mut Vec<u8>);
+impl Leaving {
+    /// A message that is there at `at`.
+    pub(crate) fn new(at: u64, message: LinkMessage) -> Self {
+        let mut head = [0; HEAD];
+        let mut packet = None;
+        let mut put = |offset: usize, bytes: &[u8]| {
+            if let Some(room) = head.get_mut(offset..offset + bytes.len()) {
+                room.copy_from_slice(bytes);
+            }
+        };
+        put(8, &at.to_le_bytes());
+        match message {
+            LinkMessage::Packet(of) => {
+                let LinkPacket { packet: mut leaving, tail, credits, session } = of;
+                let due = match leaving.ready_for_link() {
+                    Due::Nothing => 0u8,
+                    Due::Link => 1,
+                    Due::All => 2,
+                };
+                let ethernet = if leaving.kind() == PortKind::Ethernet { ETHERNET } else { 0 };
+                put(0, &[PACKET, ethernet | due << DUE_SHIFT]);
+                put(2, &credits.to_le_bytes());
+                put(4, &session.near.to_le_bytes());
+                put(6, &session.far.to_le_bytes());
+                put(16, &tail.0.to_le_bytes());
+                packet = Some(leaving);
+            }
+            LinkMessage::Credit { lane, blocks, session } => {
+                put(0, &[CREDIT, lane]);
+                put(4, &session.near.to_le_bytes());
+                put(6, &session.far.to_le_bytes());
+                put(16, &blocks.to_le_bytes());
+            }
+            LinkMessage::Light(Light { session, offer, buffer, latency }) => {
+                let has = if offer.is_some() { HAS_OFFER } else { 0 };
+                let has = has | if buffer.is_some() { HAS_BUFFER } else { 0 };
+                let LinkOffer { widths, speeds } = offer.unwrap_or(LinkOffer { widths: 0, speeds: 0 });
+                put(0, &[LIGHT, has, widths, speeds]);
+                put(4, &session.to_le_bytes());
+                put(16, &latency.0.to_le_bytes());
+                put(24, &buffer.unwrap_or(0).to_le_bytes());
+            }
+        }
+        Self { head, packet }
+    }
+
+    /// Its bytes.
+    pub(crate) fn len(&self) -> usize {
+        HEAD + self.packet.as_ref().map_or(0, Packet::len)
+    }
+
+    /// Hands them to `put`, piece by piece.
+    pub(crate) fn put(self, mut put: impl FnMut(&[u8])) {
+        put(&self.head);
+        if let Some(packet) = self.packet {
+            packet.put_link(put);
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len());
+        self.put(|piece| bytes.extend_from_slice(piece));
+        bytes
+    }
+}
+
+/// The head of a message, whose bytes are taken one field behind the other.
+struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (_, last) = self.0.split_last_chunk()?;
-        let last = *last;
-        self.0.truncate(self.0.len().saturating_sub(N));
-        Some(last)
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*first)
     }
 
-    fn flag(&mut self) -> Option<bool> {
-        match self.take()? {
-            [0] => Some(false),
-            [1] => Some(true),
-            _ => None,
-        }
+    /// So many bytes that are nothing.
+    fn nothing<const N: usize>(&mut self) -> Option<()> {
+        (self.take::<N>()? == [0; N]).then_some(())
     }
 
     fn number(&mut self) -> Option<u16> {
@@ -81,57 +123,100 @@ impl Reader<'_> {
     }
 
     fn session(&mut self) -> Option<Session> {
-        let far = self.number()?;
-        Some(Session { near: self.number()?, far })
+        let near = self.number()?;
+        Some(Session { near, far: self.number()? })
     }
 
-    fn time(&mut self) -> Option<Ps> {
-        Some(Ps(u64::from_le_bytes(self.take()?)))
+    fn time(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
     }
 }
 
-/// Takes a message apart; `None`: it is none of ours. A packet has the memory of `bytes` then.
-pub(crate) fn read(bytes: &mut Vec<u8>) -> Option<(u64, LinkMessage)> {
-    let mut r = Reader(bytes);
-    let ([kind], Ps(at)) = (r.take()?, r.time()?);
-    let message = match kind {
+/// Takes a message of `len` bytes apart, of which `load` copies some from a place on; `None`: it is none of ours. Each byte is copied
+/// once. A packet may be anything.
+pub(crate) fn read(len: usize, load: impl Fn(usize, &mut [u8])) -> Option<(u64, LinkMessage)> {
+    let behind = len.checked_sub(HEAD)?;
+    let mut head = [0; HEAD];
+    load(0, &mut head);
+    let mut r = Reader(&head);
+    let [kind, what] = r.take()?;
+    if kind != PACKET && behind > 0 {
+        return None;
+    }
+    match kind {
         PACKET => {
-            let session = r.session()?;
-            let (credits, tail) = (r.number()?, r.time()?);
-            let (due, ethernet) = (r.flag()?, r.flag()?);
-            let kind = if ethernet { PortKind::Ethernet } else { PortKind::InfiniBand };
-            let packet = Packet::of_link(kind, std::mem::take(r.0), due);
-            LinkMessage::Packet(LinkPacket { packet, tail, credits, session })
+            let due = match what >> DUE_SHIFT {
+                0 => Due::Nothing,
+                1 => Due::Link,
+                2 => Due::All,
+                _ => return None,
+            };
+            let kind = if what & ETHERNET != 0 { PortKind::Ethernet } else { PortKind::InfiniBand };
+            let (credits, session) = (r.number()?, r.session()?);
+            let (at, tail) = (r.time()?, Ps(r.time()?));
+            r.nothing::<8>()?;
+            let packet = Packet::of_link(kind, due, behind, |bytes| load(HEAD, bytes));
+            Some((at, LinkMessage::Packet(LinkPacket { packet, tail, credits, session })))
         }
         CREDIT => {
-            let session = r.session()?;
+            r.nothing::<2>()?;
+            let (session, at) = (r.session()?, r.time()?);
             let blocks = u32::from_le_bytes(r.take()?);
-            let [lane] = r.take()?;
-            LinkMessage::Credit { lane, blocks, session }
+            r.nothing::<12>()?;
+            Some((at, LinkMessage::Credit { lane: what, blocks, session }))
         }
         LIGHT => {
-            let latency = r.time()?;
-            let buffer = u32::from_le_bytes(r.take()?);
-            let buffered = r.flag()?;
             let [widths, speeds] = r.take()?;
-            let (offered, session) = (r.flag()?, r.number()?);
-            LinkMessage::Light(Light {
+            let session = r.number()?;
+            r.nothing::<2>()?;
+            let (at, latency) = (r.time()?, Ps(r.time()?));
+            let buffer = u32::from_le_bytes(r.take()?);
+            r.nothing::<4>()?;
+            let known = what & !(HAS_OFFER | HAS_BUFFER) == 0;
+            let light = Light {
                 session,
-                offer: offered.then_some(LinkOffer { widths, speeds }),
-                buffer: buffered.then_some(buffer),
+                offer: (what & HAS_OFFER != 0).then_some(LinkOffer { widths, speeds }),
+                buffer: (what & HAS_BUFFER != 0).then_some(buffer),
                 latency,
-            })
+            };
+            known.then_some((at, LinkMessage::Light(light)))
         }
-        _ => return None,
-    };
-    r.0.is_empty().then_some((at, message))
+        _ => None,
+    }
+}
+
+/// The same for bytes that are at hand.
+pub(crate) fn read_bytes(bytes: &[u8]) -> Option<(u64, LinkMessage)> {
+    read(bytes.len(), |offset, into| {
+        if let Some(from) = bytes.get(offset..).and_then(|rest| rest.get(..into.len())) {
+            into.copy_from_slice(from);
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use hca_model::link_layer::Path;
+    use hca_model::link_layer::eth::{self, Wrapping};
+    use hca_model::wire::{GrhRepr, Repr};
     use proptest::prelude::*;
 
     use super::*;
+
+    /// A write, of which nobody computed a checksum.
+    fn transport(ethernet: bool, len: usize) -> Packet {
+        let repr = Repr::default();
+        let wrapping = Wrapping::V2 { ipv4: false, source_port: 0xc001 };
+        let path = match ethernet {
+            false => Path::default(),
+            true => Path::of_roce(eth::Address { wrapping, ..Default::default() }, GrhRepr::default()),
+        };
+        let fill = |bytes: &mut [u8]| {
+            bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8);
+            Ok::<(), ()>(())
+        };
+        Packet::build(&path, &repr, len, fill).unwrap()
+    }
 
     fn messages() -> Vec<LinkMessage> {
         let session = Session { near: 3, far: 0xfffe };
@@ -150,27 +235,64 @@ mod tests {
 
     #[test]
     fn messages_pass() {
-        let mut end = Vec::new();
         for message in messages() {
-            let packet = write(&mut end, u64::MAX - 1, message.clone());
-            let bytes = [packet, end.clone()].concat();
-            assert_eq!(read(&mut bytes.clone()), Some((u64::MAX - 1, message.clone())));
+            let bytes = Leaving::new(u64::MAX - 1, message.clone()).into_bytes();
+            assert_eq!(read_bytes(&bytes), Some((u64::MAX - 1, message.clone())));
+            assert_eq!(read_bytes(&bytes[..HEAD - 1]), None, "too short");
             if !matches!(message, LinkMessage::Packet(_)) {
-                assert_eq!(read(&mut bytes[1..].to_vec()), None, "too short");
-                assert_eq!(read(&mut [&[0][..], &bytes].concat()), None, "too long");
+                assert_eq!(read_bytes(&[&bytes[..], &[0]].concat()), None, "too long");
+                // Where nothing is, nothing has to be.
+                let last = [&bytes[..HEAD - 1], &[1]].concat();
+                assert_eq!(read_bytes(&last), None);
             }
+        }
+    }
+
+    /// A packet whose checksums nobody computed is the same at the other end as one with all of them.
+    #[test]
+    fn packets_need_no_checksums() {
+        let session = Session::default();
+        for (ethernet, len) in [(false, 0), (false, 13), (false, 4096), (true, 5), (true, 4096)] {
+            let built = transport(ethernet, len);
+            let message =
+                |packet| LinkMessage::Packet(LinkPacket { packet, tail: Ps(1), credits: 1, session });
+            let bytes = Leaving::new(1, message(built.clone())).into_bytes();
+            assert_eq!(bytes[1] >> DUE_SHIFT, 2, "all checksums are due");
+            let (_, came) = read_bytes(&bytes).unwrap();
+            let LinkMessage::Packet(came) = came else { panic!("{came:?}") };
+            assert_eq!(came.packet.parse().unwrap(), built.parse().unwrap());
+            // It goes on, and is looked at.
+            let again = Leaving::new(1, message(came.packet.clone())).into_bytes();
+            assert_eq!(again, bytes);
+            assert_eq!(came.packet.into_bytes(), built.clone().into_bytes());
+            // One that came with checksums is checked.
+            let kind = built.kind();
+            let mut bytes = built.into_bytes();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            let wrong = Packet::of_link(kind, Due::Nothing, bytes.len(), |to| to.copy_from_slice(&bytes));
+            assert!(wrong.parse().is_err());
         }
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_message_or_none(bytes in prop::collection::vec(any::<u8>(), 0..60), kind in 0u8..5) {
-            let _ = read(&mut bytes.clone());
+        fn any_bytes_are_a_message_or_none(bytes in prop::collection::vec(any::<u8>(), 0..90), kind in 0u8..5) {
+            let _ = read_bytes(&bytes);
             let mut bytes = bytes;
-            if let Some(last) = bytes.last_mut() {
-                *last = kind;
+            if let Some(first) = bytes.first_mut() {
+                *first = kind;
             }
-            let _ = read(&mut bytes);
+            if let Some((at, message)) = read_bytes(&bytes) {
+                // It is what its bytes say, and nothing else.
+                let again = Leaving::new(at, message.clone()).into_bytes();
+                prop_assert_eq!(&again[..], &bytes[..]);
+                if let LinkMessage::Packet(mut packet) = message {
+                    let _ = packet.packet.parse();
+                    packet.packet.ready_for_link();
+                    prop_assert_eq!(packet.packet.into_bytes().len(), bytes.len() - HEAD);
+                }
+            }
         }
     }
 }

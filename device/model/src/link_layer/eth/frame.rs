@@ -10,6 +10,7 @@ use hca_spec::ids::Gid;
 use hca_spec::wire::{Bth, Grh, ICRC_SIZE};
 
 use super::{Address, Mac, Wrapping};
+use crate::link_layer::Due;
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::{fcs, pad};
 use crate::wire::{Carried, GrhRepr, Malformed, Reader, Repr, Writer, icrc_v1, icrc_v2};
@@ -87,19 +88,18 @@ pub(in crate::link_layer) fn network_header(
     }
 }
 
-/// A transport packet as a frame of `len` bytes, whose FCS is still to be computed.
-pub(in crate::link_layer) fn seal(
+/// Writes what a transport packet with so many bytes of `payload` has in front of that. Returns how much is left of `bytes`.
+pub(in crate::link_layer) fn head(
     address: &Address,
     grh: Option<&GrhRepr>,
     repr: &Repr,
-    payload: &[u8],
-    len: usize,
-) -> Vec<u8> {
+    payload: usize,
+    bytes: &mut [u8],
+) -> usize {
     let carried = Carried::by(repr.transport, repr.operation).unwrap_or_default();
-    let from_bth = carried.bytes_from_bth(payload.len().next_multiple_of(4));
+    let from_bth = carried.bytes_from_bth(payload.next_multiple_of(4));
     let grh = grh.copied().unwrap_or_default();
-    let mut bytes = vec![0; len];
-    let mut writer = Writer(&mut bytes);
+    let mut writer = Writer(bytes);
     writer.put(&address.dmac.0);
     writer.put(&address.smac.0);
     if let Some(tci) = address.tci {
@@ -123,13 +123,20 @@ pub(in crate::link_layer) fn seal(
         }
     }
     repr.write(carried, payload, &mut writer);
-    let body = address.header_size() + from_bth;
-    if let Some((body, icrc)) = bytes.get_mut(..body).and_then(<[u8]>::split_last_chunk_mut::<ICRC_SIZE>)
+    writer.0.len()
+}
+
+/// Computes the ICRC anew, of what is a transport packet by its headers.
+pub(in crate::link_layer) fn set_icrc(bytes: &mut [u8]) {
+    let covered = body(bytes);
+    let (address, _) = peek(covered);
+    let Ok(from_bth) = length(covered, &address) else { return };
+    let end = address.header_size().saturating_add(from_bth).min(covered.len());
+    if let Some((body, icrc)) = bytes.get_mut(..end).and_then(<[u8]>::split_last_chunk_mut::<ICRC_SIZE>)
         && let Some(front) = Front::of(body)
     {
         *icrc = front.icrc();
     }
-    bytes
 }
 
 /// A frame that is no transport packet, with room for its FCS, padded if it is too short.
@@ -158,12 +165,11 @@ pub(in crate::link_layer) fn body(bytes: &[u8]) -> &[u8] {
     bytes.split_last_chunk::<FCS_SIZE>().map_or(&[], |(body, _)| body)
 }
 
-/// Checks what every port on the way checks: FCS (unless it is `due` and nobody computed it yet) and length. Gives what the
-/// FCS covers.
-pub(in crate::link_layer) fn check(bytes: &[u8], due: bool) -> Result<&[u8], Malformed> {
+/// Checks what every port on the way checks: FCS (unless it is due) and length. Gives what the FCS covers.
+pub(in crate::link_layer) fn check(bytes: &[u8], due: Due) -> Result<&[u8], Malformed> {
     let truncated = Malformed::Truncated { len: bytes.len() };
     let (covered, found) = bytes.split_last_chunk::<FCS_SIZE>().ok_or(truncated)?;
-    if !due {
+    if due == Due::Nothing {
         let expected = fcs(covered);
         if *found != expected {
             if found.map(|byte| !byte) == expected {
@@ -385,8 +391,9 @@ fn length(covered: &[u8], address: &Address) -> Result<usize, Malformed> {
 /// What a good transport packet says.
 pub(in crate::link_layer) type Parsed = (Address, Option<GrhRepr>, Repr, Range<usize>);
 
-/// Checks every byte of a transport packet that a receiving port checks; gives the headers, and where the payload is.
-pub(in crate::link_layer) fn parse(bytes: &[u8], due: bool) -> Result<Parsed, Malformed> {
+/// Checks every byte of a transport packet that a receiving port checks, but checksums that are due; gives the headers, and where the
+/// payload is.
+pub(in crate::link_layer) fn parse(bytes: &[u8], due: Due) -> Result<Parsed, Malformed> {
     let covered = check(bytes, due)?;
     let truncated = Malformed::Truncated { len: bytes.len() };
     let (address, _) = peek(covered);
@@ -395,10 +402,12 @@ pub(in crate::link_layer) fn parse(bytes: &[u8], due: bool) -> Result<Parsed, Ma
     let whole = covered.get(..end).ok_or(truncated)?;
     let (body, found) = whole.split_last_chunk::<ICRC_SIZE>().ok_or(truncated)?;
     let front = Front::of(body).ok_or(truncated)?;
-    let computed = front.icrc();
-    if *found != computed {
-        let (found, expected) = (u32::from_be_bytes(*found), u32::from_be_bytes(computed));
-        return Err(Malformed::Icrc { found, expected });
+    if due != Due::All {
+        let computed = front.icrc();
+        if *found != computed {
+            let (found, expected) = (u32::from_be_bytes(*found), u32::from_be_bytes(computed));
+            return Err(Malformed::Icrc { found, expected });
+        }
     }
     let Front { address, grh, bth, bth_at, rest, .. } = front;
     let (repr, payload) = Repr::read(&bth, rest, bytes.len())?;

@@ -8,6 +8,7 @@ use hca_spec::wire::{Bth, Grh, ICRC_SIZE, LNH_BTH, LNH_GRH, Lrh, VCRC_SIZE};
 
 use super::Address;
 use super::vcrc::vcrc;
+use crate::link_layer::Due;
 use crate::wire::{Carried, GrhRepr, Malformed, Reader, Repr, Writer, icrc};
 
 /// Bytes of a packet on the link: all of them but headers and payload of the transport.
@@ -16,30 +17,37 @@ pub(in crate::link_layer) const fn len(global: bool, carried: Carried, payload: 
     Lrh::SIZE + grh + carried.bytes_from_bth(payload.next_multiple_of(4)) + VCRC_SIZE
 }
 
-/// A packet of `len` bytes, whose VCRC is still to be computed.
-pub(in crate::link_layer) fn seal(
+/// Writes what a packet with so many bytes of `payload` has in front of that. Returns how much is left of `bytes`.
+pub(in crate::link_layer) fn head(
     address: &Address,
     grh: Option<&GrhRepr>,
     repr: &Repr,
-    payload: &[u8],
-    len: usize,
-) -> Vec<u8> {
+    payload: usize,
+    bytes: &mut [u8],
+) -> usize {
     let carried = Carried::by(repr.transport, repr.operation).unwrap_or_default();
-    let from_bth = carried.bytes_from_bth(payload.len().next_multiple_of(4));
-    let mut bytes = vec![0; len];
-    let mut writer = Writer(&mut bytes);
+    let from_bth = carried.bytes_from_bth(payload.next_multiple_of(4));
+    let len = len(grh.is_some(), carried, payload);
+    let mut writer = Writer(bytes);
     writer.put(address.lrh(grh.is_some(), len.saturating_sub(VCRC_SIZE)).bytes());
     if let Some(grh) = grh {
         writer.put(grh.grh(from_bth).bytes());
     }
     repr.write(carried, payload, &mut writer);
+    writer.0.len()
+}
+
+/// Computes the ICRC anew, of what is a transport packet.
+pub(in crate::link_layer) fn set_icrc(bytes: &mut [u8]) {
+    if !is_transport(bytes) {
+        return;
+    }
     if let Some((covered, _)) = bytes.split_last_chunk_mut::<VCRC_SIZE>()
         && let Some((body, icrc)) = covered.split_last_chunk_mut::<ICRC_SIZE>()
         && let Some(front) = Front::of(body)
     {
         *icrc = front.icrc();
     }
-    bytes
 }
 
 /// Computes the VCRC anew.
@@ -77,12 +85,12 @@ pub(in crate::link_layer) fn is_transport(bytes: &[u8]) -> bool {
     matches!(Lrh::from_prefix_or_zero(bytes).get(Lrh::LNH), LNH_BTH | LNH_GRH)
 }
 
-/// Checks what every port on the way checks, switches too: VCRC (unless it is `due` and nobody computed it yet), link
-/// version and length. Gives what the VCRC covers.
-pub(in crate::link_layer) fn check(bytes: &[u8], due: bool) -> Result<&[u8], Malformed> {
+/// Checks what every port on the way checks, switches too: VCRC (unless it is due), link version and length. Gives what the VCRC
+/// covers.
+pub(in crate::link_layer) fn check(bytes: &[u8], due: Due) -> Result<&[u8], Malformed> {
     let truncated = Malformed::Truncated { len: bytes.len() };
     let (covered, found) = bytes.split_last_chunk::<VCRC_SIZE>().ok_or(truncated)?;
-    if !due && *found != vcrc(covered) {
+    if due == Due::Nothing && *found != vcrc(covered) {
         let expected = vcrc(covered);
         if found.map(|byte| !byte) == expected {
             return Err(Malformed::Marked);
@@ -140,8 +148,8 @@ impl<'a> Front<'a> {
 /// What a good packet says.
 pub(in crate::link_layer) type Parsed = (Address, Option<GrhRepr>, Repr, Range<usize>);
 
-/// Checks every byte that a receiving port checks; gives the headers, and where the payload is.
-pub(in crate::link_layer) fn parse(bytes: &[u8], due: bool) -> Result<Parsed, Malformed> {
+/// Checks every byte that a receiving port checks, but checksums that are due; gives the headers, and where the payload is.
+pub(in crate::link_layer) fn parse(bytes: &[u8], due: Due) -> Result<Parsed, Malformed> {
     let truncated = Malformed::Truncated { len: bytes.len() };
     let covered = check(bytes, due)?;
     let (body, found) = covered.split_last_chunk::<ICRC_SIZE>().ok_or(truncated)?;
@@ -150,10 +158,12 @@ pub(in crate::link_layer) fn parse(bytes: &[u8], due: bool) -> Result<Parsed, Ma
         return Err(Malformed::Raw(raw as u8));
     }
     let front = Front::of(body).ok_or(truncated)?;
-    let computed = front.icrc();
-    if *found != computed {
-        let (found, expected) = (u32::from_be_bytes(*found), u32::from_be_bytes(computed));
-        return Err(Malformed::Icrc { found, expected });
+    if due != Due::All {
+        let computed = front.icrc();
+        if *found != computed {
+            let (found, expected) = (u32::from_be_bytes(*found), u32::from_be_bytes(computed));
+            return Err(Malformed::Icrc { found, expected });
+        }
     }
     let Front { lrh, grh, bth, rest } = front;
     let from_bth = Bth::SIZE + rest.len() + ICRC_SIZE;

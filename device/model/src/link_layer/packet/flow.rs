@@ -49,7 +49,7 @@ impl Packet {
             (_, Link::Eth(_)) => {
                 let marked = eth::frame::mark_congestion(&mut body.data);
                 if marked {
-                    body.form = Form::ChecksumDue;
+                    body.header_changed();
                 }
                 marked
             }
