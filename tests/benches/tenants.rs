@@ -1,7 +1,9 @@
 //! What it costs, and gives, to keep tenants apart: `cargo bench -p hca-tests --bench tenants`.
 //!
 //! The same work over sockets, with one process for all hosts and with a process for each of them, in turns. Payload is what
-//! clients saw done in a second of the wall clock, so other load counts; ratios of one run are what to compare.
+//! clients saw done in a second of the wall clock, so other load counts; ratios of one run are what to compare. Beside it stands what of the
+//! processors a message took: of the server, all its processes together, and of the clients, as the system's scheduler counts it; and how many
+//! cores both had. Where both of two cores are busy, clients are what limits the row.
 //!
 //! | row | what |
 //! |---|---|
@@ -13,6 +15,7 @@
 
 use std::hint::black_box;
 use std::os::fd::AsFd;
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use hca_driver::vfio_user::VfioUserBus;
@@ -20,7 +23,7 @@ use hca_driver::{Config, Hca, RtsAttr, SendRequest};
 use hca_server::vfio_user::VfioUser;
 use hca_server::workers::{self, Program};
 use hca_tests::pair::{Options, Pair, wait_active};
-use hca_tests::served::Served;
+use hca_tests::served::{Served, THREAD};
 use nix::sys::eventfd::EventFd;
 
 const TOPOLOGY: &str = "[[host]]\nname = \"a\"\n[[host.hca]]\n[[host]]\nname = \"b\"\n[[host.hca]]\n\
@@ -38,19 +41,26 @@ fn main() {
     let quick = std::env::args().any(|argument| argument == "--quick" || argument == "--test");
     let (turns, time) = if quick { (1, Duration::from_millis(200)) } else { (5, Duration::from_secs(2)) };
     let rows: [(&str, usize, u64, Run); 5] = [
-        ("one", 64 << 10, 16, |served, work| own(served, &["a"], work)),
-        ("two", 64 << 10, 16, |served, work| own(served, &["a", "b"], work)),
-        ("two, small", 8, 64, |served, work| own(served, &["a", "b"], work)),
+        ("one", 64 << 10, 16, |served, work, cost| own(served, &["a"], work, cost)),
+        ("two", 64 << 10, 16, |served, work, cost| own(served, &["a", "b"], work, cost)),
+        ("two, small", 8, 64, |served, work, cost| own(served, &["a", "b"], work, cost)),
         ("between", 1 << 20, 8, between),
         ("between, small", 8, 1, between),
     ];
-    println!("{:<16} {:>16} {:>16} {:>8}", "row", "one process", "one each", "ratio");
+    println!(
+        "{:<16} {:>16} {:>16} {:>8}   processor for a message: server, clients (cores of both)",
+        "row", "one process", "one each", "ratio"
+    );
     for (name, size, batch, run) in rows {
         let mut rates = [Vec::new(), Vec::new()];
+        let mut costs = [Cost::default(); 2];
         for _ in 0..turns {
-            for (rates, apart) in rates.iter_mut().zip([false, true]) {
-                let served = if apart { Served::apart(TOPOLOGY, program()) } else { Served::start(TOPOLOGY) };
-                rates.push(run(&served, &Work { size, batch, time }));
+            for (apart, (rates, cost)) in rates.iter_mut().zip(&mut costs).enumerate() {
+                let served = match apart {
+                    0 => Served::start(TOPOLOGY),
+                    _ => Served::apart(TOPOLOGY, program()),
+                };
+                rates.push(run(&served, &Work { size, batch, time }, cost));
             }
         }
         let [one, each] = rates.map(median);
@@ -58,7 +68,8 @@ fn main() {
             8 => format!("{:.1} k/s", rate / 1e3),
             _ => format!("{:.3} GiB/s", rate * size as f64 / (1u64 << 30) as f64),
         };
-        println!("{name:<16} {:>16} {:>16} {:>8.2}", shown(one), shown(each), each / one);
+        let [cost, apart] = costs.map(|cost| cost.to_string());
+        println!("{name:<16} {:>16} {:>16} {:>8.2}   {cost}; {apart}", shown(one), shown(each), each / one);
         if name == "between" {
             let copied = copies(size, time);
             println!(
@@ -72,7 +83,63 @@ fn main() {
     }
 }
 
-type Run = fn(&Served, &Work) -> f64;
+type Run = fn(&Served, &Work, &mut Cost) -> f64;
+
+/// What messages took of the processors.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    server: Duration,
+    clients: Duration,
+    wall: Duration,
+    messages: u64,
+}
+
+impl std::fmt::Display for Cost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let each = |time: Duration| time.as_secs_f64() * 1e6 / self.messages as f64;
+        let cores = (self.server + self.clients).as_secs_f64() / self.wall.as_secs_f64();
+        write!(f, "{:.1} us, {:.1} us ({cores:.2})", each(self.server), each(self.clients))
+    }
+}
+
+/// What a task had of the processors so far, by its file `schedstat` (proc(5)).
+fn spent(task: &str) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{task}/schedstat")).unwrap_or_default();
+    let ns = text.split(' ').next().and_then(|ns| ns.parse().ok());
+    Duration::from_nanos(ns.unwrap_or(0))
+}
+
+/// What the server has had so far, its thread here and all workers; and the clients, which are the other threads.
+fn spent_by(workers: &[u64]) -> (Duration, Duration) {
+    let (mut server, mut clients) = (Duration::ZERO, Duration::ZERO);
+    for task in std::fs::read_dir("/proc/self/task").expect("proc(5)").flatten() {
+        let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        let own = if name.trim_end() == THREAD { &mut server } else { &mut clients };
+        *own += spent(&format!("self/task/{}", task.file_name().display()));
+    }
+    server += workers.iter().map(|pid| spent(&format!("{pid}/task/{pid}"))).sum::<Duration>();
+    (server, clients)
+}
+
+/// The processes of a server that is several.
+fn workers(served: &Served) -> Vec<u64> {
+    let engines = &served.ask("stat")["engine"];
+    let each = engines.as_object().into_iter().flat_map(|all| all.values());
+    each.filter_map(|engine| engine.get("pid")?.as_u64()).collect()
+}
+
+/// Does that, and adds what it took.
+fn measured(served: &Served, cost: &mut Cost, work: impl FnOnce() -> (f64, u64)) -> f64 {
+    let workers = workers(served);
+    let (began, (server, clients)) = (Instant::now(), spent_by(&workers));
+    let (rate, messages) = work();
+    let (server_then, clients_then) = spent_by(&workers);
+    cost.server += server_then.saturating_sub(server);
+    cost.clients += clients_then.saturating_sub(clients);
+    cost.wall += began.elapsed();
+    cost.messages += messages;
+    rate
+}
 
 /// What a tenant does.
 struct Work {
@@ -120,8 +187,8 @@ fn connect(hcas: Vec<Hca<VfioUserBus>>, work: &Work) -> Pair<VfioUserBus> {
     Pair::connect(hcas, &Options { memory, mtu: 5, rts, ..Options::default() }).expect("connected")
 }
 
-/// Messages in a second.
-fn rate(pair: &mut Pair<VfioUserBus>, work: &Work) -> f64 {
+/// Messages in a second, and how many there were.
+fn rate(pair: &mut Pair<VfioUserBus>, work: &Work) -> (f64, u64) {
     let (far, sge) = (pair.ends[1].mr, [pair.ends[0].sge(0, work.size)]);
     let (begin, mut done) = (Instant::now(), 0);
     while begin.elapsed() < work.time {
@@ -142,19 +209,40 @@ fn rate(pair: &mut Pair<VfioUserBus>, work: &Work) -> f64 {
         }
         done += work.batch;
     }
-    done as f64 / begin.elapsed().as_secs_f64()
+    (done as f64 / begin.elapsed().as_secs_f64(), done)
 }
 
-/// Tenants with traffic of their own: the sum.
-fn own(served: &Served, hosts: &[&str], work: &Work) -> f64 {
+/// Tenants with traffic of their own: the sum. What a tenant's thread took is counted until it ends.
+fn own(served: &Served, hosts: &[&str], work: &Work, cost: &mut Cost) -> f64 {
     let mut pairs: Vec<_> = hosts.iter().map(|host| connect(vec![open(served, host)], work)).collect();
+    let barrier = Barrier::new(hosts.len() + 1);
     std::thread::scope(|scope| {
-        let tenants: Vec<_> = pairs.iter_mut().map(|pair| scope.spawn(|| rate(pair, work))).collect();
-        tenants.into_iter().map(|tenant| tenant.join().expect("a tenant")).sum()
+        let tenant = |pair| {
+            scope.spawn(|| {
+                let done = rate(pair, work);
+                // Until everybody was looked at.
+                barrier.wait();
+                barrier.wait();
+                done
+            })
+        };
+        let tenants: Vec<_> = pairs.iter_mut().map(tenant).collect();
+        let mut rates = 0.0;
+        measured(served, cost, || {
+            barrier.wait();
+            (0.0, 0)
+        });
+        barrier.wait();
+        for (rate, done) in tenants.into_iter().map(|tenant| tenant.join().expect("a tenant")) {
+            rates += rate;
+            cost.messages += done;
+        }
+        rates
     })
 }
 
 /// One tenant writes to another.
-fn between(served: &Served, work: &Work) -> f64 {
-    rate(&mut connect(vec![open(served, "a"), open(served, "b")], work), work)
+fn between(served: &Served, work: &Work, cost: &mut Cost) -> f64 {
+    let mut pair = connect(vec![open(served, "a"), open(served, "b")], work);
+    measured(served, cost, || rate(&mut pair, work))
 }

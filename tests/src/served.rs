@@ -38,7 +38,7 @@ impl Served {
         };
         let mut engine = Engine::new(&topology, &Role::default(), listen, Some(&control), stop_too)
             .expect("the server starts");
-        let thread = std::thread::spawn(move || engine.run().expect("the server runs"));
+        let thread = named(move || engine.run().expect("the server runs"));
         Self { dir, stop, thread: Some(thread) }
     }
 
@@ -49,7 +49,7 @@ impl Served {
         let (dir, stop, stop_too) = place();
         let mut supervisor =
             Supervisor::new(program, &topology, ("test", text), &dir, stop_too).expect("the server starts");
-        let thread = std::thread::spawn(move || supervisor.run().expect("the supervisor runs"));
+        let thread = named(move || supervisor.run().expect("the supervisor runs"));
         Self { dir, stop, thread: Some(thread) }
     }
 
@@ -75,6 +75,13 @@ impl Served {
     pub fn ask(&self, question: &str) -> serde_json::Value {
         hca_server::control::query(&self.dir.join("control.sock"), question).expect("the server answers")
     }
+}
+
+/// Name of the thread that serves, or supervises.
+pub const THREAD: &str = "server";
+
+fn named(serve: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    std::thread::Builder::new().name(THREAD.into()).spawn(serve).expect("a thread")
 }
 
 /// A run directory, and two ends of what stops a server.
