@@ -400,7 +400,7 @@ impl ModelBus {
     /// Takes `len` bytes at a bus address away from the adapter: accesses fail.
     pub fn unmap_at(&self, at: u64, len: u64) {
         let inner = &mut *self.simulation.0.borrow_mut();
-        inner.world.settle(self.function.hca);
+        inner.world.fetch_payloads(self.function.hca);
         self.window.host().unmapped = at..at.saturating_add(len);
         inner.world.unmapped(self.function, at, len);
         self.window.answer(true);

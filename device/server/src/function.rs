@@ -513,7 +513,7 @@ impl<'a> Endpoint<'a> {
     /// [`MapError::Partial`] if a window lies partly inside: all of them stay then.
     pub fn unmap(&mut self, range: Range) -> Result<(), MapError> {
         // Packets under way may have their payload there.
-        self.world.settle(self.function.place.hca);
+        self.world.fetch_payloads(self.function.place.hca);
         let unmapped = self.function.memory.unmap(range);
         let done = unmapped.is_ok();
         self.keep(|hca| {
@@ -600,7 +600,7 @@ impl<'a> Endpoint<'a> {
         let may_master = self.function.config.may_master();
         if !may_master {
             // Packets under way have left the host's memory, whatever the model has of them.
-            self.world.settle(self.function.place.hca);
+            self.world.fetch_payloads(self.function.place.hca);
         }
         self.function.memory.set_bus_master(may_master);
         if may_master {

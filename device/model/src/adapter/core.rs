@@ -76,9 +76,9 @@ impl Arrived {
         self.packet.payload_bytes()
     }
 
-    /// See [`Packet::settle`].
-    pub(crate) fn settle(&mut self) {
-        self.packet.settle();
+    /// See [`Packet::fetch_payload`].
+    pub(crate) fn fetch_payload(&mut self) {
+        self.packet.fetch_payload();
     }
 
     /// The 40 bytes of the GRH as they were on the wire.
@@ -180,12 +180,12 @@ pub(crate) struct Departing {
 
 impl HcaEvent {
     /// A packet in it whose payload is still in its sender's memory gets the bytes.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn fetch_payload(&mut self) {
         match self {
-            Self::Receive(arrived) | Self::ReceiveCopy(_, arrived) => arrived.settle(),
-            Self::Depart(Departing { packet, .. }) | Self::Answer(_, packet) => packet.settle(),
-            Self::QueueFrame(queued) => queued.packet.settle(),
-            Self::MergeFrame(frame) => frame.queued.packet.settle(),
+            Self::Receive(arrived) | Self::ReceiveCopy(_, arrived) => arrived.fetch_payload(),
+            Self::Depart(Departing { packet, .. }) | Self::Answer(_, packet) => packet.fetch_payload(),
+            Self::QueueFrame(queued) => queued.packet.fetch_payload(),
+            Self::MergeFrame(frame) => frame.queued.packet.fetch_payload(),
             _ => {}
         }
     }
@@ -258,10 +258,10 @@ impl Outbox {
     }
 
     /// Packets in it whose payload is still in memory get the bytes.
-    pub(crate) fn settle(&mut self) {
-        self.events.iter_mut().for_each(|(_, event)| event.settle());
-        self.rare.for_others.iter_mut().for_each(|(_, _, event)| event.settle());
-        self.sent.iter_mut().for_each(|(_, sent)| sent.packet.settle());
+    pub(crate) fn fetch_payload(&mut self) {
+        self.events.iter_mut().for_each(|(_, event)| event.fetch_payload());
+        self.rare.for_others.iter_mut().for_each(|(_, _, event)| event.fetch_payload());
+        self.sent.iter_mut().for_each(|(_, sent)| sent.packet.fetch_payload());
     }
 
     /// A port looks at its credits then, and no more when it wanted to before.

@@ -398,9 +398,9 @@ impl Sending<'_> {
             return false;
         };
         qp.sq.turn = true;
-        let opens = units.opens(now);
-        qp.sq.yielded = opens > now && !qp.sq.yielded;
-        let mut again = opens;
+        let idle_from = units.idle_from(now);
+        qp.sq.yielded = idle_from > now && !qp.sq.yielded;
+        let mut again = idle_from;
         if !qp.sq.yielded {
             let (free, departs) = self.build(now, flow, psn, data);
             if self.watch.is_some() {
@@ -458,7 +458,7 @@ impl Sending<'_> {
         let booked = series.as_mut().and_then(|series| units.send_next(series, now, &data));
         if booked.is_none() {
             self.end_series();
-            if self.units.opens(now) > now {
+            if self.units.idle_from(now) > now {
                 return None;
             }
         }

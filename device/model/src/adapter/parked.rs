@@ -120,7 +120,7 @@ impl Parked {
 
     /// What waits has the bytes of its packet: their sender may have its memory back meanwhile.
     fn count(&mut self, event: &mut HcaEvent) {
-        event.settle();
+        event.fetch_payload();
         if let Some(bytes) = packet_bytes(event) {
             (self.packets, self.bytes) = (self.packets + 1, self.bytes + bytes);
         }

@@ -63,8 +63,8 @@ impl Ports {
     }
 
     /// Packets that wait get their payload's bytes.
-    pub(crate) fn settle(&mut self) {
-        self.0.iter_mut().for_each(|out| out.outlet.settle());
+    pub(crate) fn fetch_payload(&mut self) {
+        self.0.iter_mut().for_each(|out| out.outlet.fetch_payload());
     }
 
     /// Whatever waits is gone, who wants to send is forgotten.

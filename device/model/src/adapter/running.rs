@@ -160,10 +160,10 @@ impl Core<'_> {
         moved: &mut impl FnMut(Moved),
     ) {
         qp.sq.turn = false;
-        let opens = self.chip.units.opens(now);
-        qp.sq.yielded = opens > now && !qp.sq.yielded;
+        let idle_from = self.chip.units.idle_from(now);
+        qp.sq.yielded = idle_from > now && !qp.sq.yielded;
         if qp.sq.yielded {
-            return self.ask_run_turn(opens, qp, moved);
+            return self.ask_run_turn(idle_from, qp, moved);
         }
         let cursor = qp.requester.cursor;
         let run = qp.run.as_deref();

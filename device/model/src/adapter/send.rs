@@ -793,10 +793,10 @@ impl Executor<'_> {
         qp.sq.turn = false;
         if qp.sends() {
             // Packets that arrive go first: what the units have to do already, and what comes until they are done.
-            let opens = self.core.chip.units.opens(now);
-            qp.sq.yielded = opens > now && !qp.sq.yielded;
+            let idle_from = self.core.chip.units.idle_from(now);
+            qp.sq.yielded = idle_from > now && !qp.sq.yielded;
             if qp.sq.yielded {
-                return self.core.ask_turn(opens, qp);
+                return self.core.ask_turn(idle_from, qp);
             }
             if let Some(at) = self.core.rate_holds(now, qp).max(self.core.group_holds(now, qpn, qp.group)) {
                 return self.core.ask_turn(at, qp);

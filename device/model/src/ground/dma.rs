@@ -43,14 +43,14 @@ pub trait GuestMemory: Send + Sync {
         self.read(iova, buf)
     }
 
-    /// Whether `len` bytes at `iova` can be read at any time until [`World::settle`](crate::World::settle) is called: then
+    /// Whether `len` bytes at `iova` can be read at any time until [`World::fetch_payloads`](crate::World::fetch_payloads) is called: then
     /// payload may stay where it is until its receiver takes it. Memory that has to be asked for its bytes says no.
     fn is_mapped(&self, _iova: u64, _len: usize) -> bool {
         false
     }
 
     /// Whether nobody is to hear at once of a copy to `len` bytes at `iova`, and it can't fail for their sake before
-    /// [`World::settle`](crate::World::settle) is called: what comes at several moments may then be copied at once, before the memory's owner has
+    /// [`World::fetch_payloads`](crate::World::fetch_payloads) is called: what comes at several moments may then be copied at once, before the memory's owner has
     /// his turn.
     fn is_unwatched(&self, _iova: u64, _len: usize) -> bool {
         false

@@ -102,7 +102,7 @@ of_all! {
     /// The link went down: everything that waits is discarded.
     fn clear(&mut self, now: Ps) -> Vec<Outcome<()>>;
     /// Every packet that waits has its payload's bytes itself from now on.
-    fn settle(&mut self);
+    fn fetch_payload(&mut self);
     /// Takes a packet that may leave from `ready` on, on the lane that it is on; it is discarded if it is still here when it
     /// `dies`. An error if there is no room.
     fn push(&mut self, ready: Ps, dies: Ps, packet: Packet, hold: ()) -> Result<(), ()>;

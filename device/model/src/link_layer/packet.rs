@@ -192,7 +192,7 @@ impl Packet {
     }
 
     /// A packet with the `payload` bytes that a region has from `offset` on: they stay there until somebody wants them
-    /// ([`Packet::settle`]). `len`: its bytes on the link ([`Packet::len_of`]); its opcode carries no extended headers but
+    /// ([`Packet::fetch_payload`]). `len`: its bytes on the link ([`Packet::len_of`]); its opcode carries no extended headers but
     /// those that are set.
     #[inline]
     pub(crate) fn referring(
@@ -260,7 +260,7 @@ impl Packet {
     }
 
     /// From now on it has its payload's bytes itself. If they are not to be had any more it is bad from then on.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn fetch_payload(&mut self) {
         let body = &mut *self.0;
         let Some((region, offset)) = body.source.take() else { return };
         let len = body.payload.len();
@@ -593,7 +593,7 @@ impl Packet {
 
     /// From now on it is bytes, which have all checksums but the link's.
     fn be_bytes(&mut self) {
-        self.settle();
+        self.fetch_payload();
         let body = &mut *self.0;
         if body.form == Form::Built {
             body.data = body.sealed();
@@ -625,13 +625,13 @@ impl Packet {
     /// It is about to go over a link that garbles nothing, by [`Packet::put_link`]. Gives the checksums that nobody has computed, as they
     /// are right by construction.
     pub fn ready_for_link(&mut self) -> Due {
-        self.settle();
+        self.fetch_payload();
         self.due()
     }
 
     /// Hands its bytes on such a link to `put`, piece by piece: [`Packet::len`] of them.
     pub fn put_link(mut self, mut put: impl FnMut(&[u8])) {
-        self.settle();
+        self.fetch_payload();
         let body = &*self.0;
         match body.form {
             Form::Built => {

@@ -334,7 +334,7 @@ impl Calendar {
     }
 
     /// When a job will find room that can begin at `start`, were it booked at `now`.
-    pub fn opens(&mut self, now: Ps, start: Ps) -> Ps {
+    pub fn idle_from(&mut self, now: Ps, start: Ps) -> Ps {
         self.turn_to(now);
         let wanted = start.0 >> self.page;
         let Tail { from, page: last, booked } = self.tail;
@@ -617,7 +617,7 @@ mod tests {
     }
 
     impl Plain {
-        fn opens(&self, start: Ps) -> Ps {
+        fn idle_from(&self, start: Ps) -> Ps {
             let booked = |page: u64| self.booked.get(&page).copied().unwrap_or(0);
             let begins = start.0 >> self.page;
             let page = (begins..).find(|page| booked(*page) < self.slots << self.page).unwrap();
@@ -631,14 +631,15 @@ mod tests {
             loop {
                 let booked = self.booked.entry(page).or_default();
                 let (before, free) = (*booked, room - *booked);
-                let opens = page << self.page;
+                let page_begin = page << self.page;
                 if free > 0 || left == 0 {
-                    let within = if page == start.0 >> self.page { 0 } else { opens + before / self.slots };
+                    let within =
+                        if page == start.0 >> self.page { 0 } else { page_begin + before / self.slots };
                     let begun = *begin.get_or_insert(within.max(start.0)) + service.0;
                     *booked += left.min(free);
                     left -= left.min(free);
                     if left == 0 {
-                        return Ps(if self.slots == 1 { begun.max(opens + *booked) } else { begun });
+                        return Ps(if self.slots == 1 { begun.max(page_begin + *booked) } else { begun });
                     }
                 }
                 page += 1;
@@ -698,7 +699,11 @@ mod tests {
                 let start = Ps(now + if below(2) == 0 { 0 } else { below(1 << 19) });
                 let service = Ps(below((1 << 17) * slots * load / 100));
                 if i % 16 == 0 {
-                    assert_eq!(fast.opens(Ps(now), start), plain.opens(start), "job {i} of {slots} slots");
+                    assert_eq!(
+                        fast.idle_from(Ps(now), start),
+                        plain.idle_from(start),
+                        "job {i} of {slots} slots"
+                    );
                 }
                 assert_eq!(
                     fast.admit(Ps(now), start, service),
@@ -722,14 +727,14 @@ mod tests {
     #[test]
     fn it_says_when_it_has_room() {
         let mut c = Calendar::new(2, PAGE);
-        assert_eq!(c.opens(NS(0), NS(7)), NS(7), "idle");
+        assert_eq!(c.idle_from(NS(0), NS(7)), NS(7), "idle");
         for _ in 0..20 {
             c.admit(NS(0), NS(0), NS(40));
         }
-        let begin = c.opens(NS(0), NS(0));
+        let begin = c.idle_from(NS(0), NS(0));
         assert!(begin >= NS(384) && begin <= NS(400), "after 800 ns of work on two slots: {begin}");
         assert_eq!(c.admit(NS(0), NS(0), NS(40)), begin + NS(40));
-        assert_eq!(c.opens(NS(0), NS(900)), NS(900));
+        assert_eq!(c.idle_from(NS(0), NS(900)), NS(900));
     }
 
     #[test]

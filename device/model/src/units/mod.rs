@@ -314,7 +314,7 @@ impl Units {
     /// pair `number`: the unit looks for it in vain, and it is read again. Returns when it is there.
     pub fn fetch_lost(&mut self, now: Ps, number: u32, mark: Mark, blocks: u16) -> Option<Ps> {
         let start = now.max(self.lane(number).sends);
-        let then = self.senders.opens(now, start);
+        let then = self.senders.idle_from(now, start);
         self.wqes.lost(mark, now, then).then(|| {
             self.senders.admit(now, now, self.wqe_miss);
             let done = self.fetch(now, number, blocks);
@@ -358,8 +358,8 @@ impl Units {
     }
 
     /// When a unit that sends would begin a job that is booked now.
-    pub fn opens(&mut self, now: Ps) -> Ps {
-        self.senders.opens(now, now)
+    pub fn idle_from(&mut self, now: Ps) -> Ps {
+        self.senders.idle_from(now, now)
     }
 
     /// Between two WQEs a queue pair gives way for so long.
@@ -447,7 +447,7 @@ impl Units {
         start = start.max(inbound.after);
         if let Some(mark) = inbound.wqe {
             // What is before it in its queue pair does not keep the unit from looking for it.
-            let asked = self.receivers.opens(now, start);
+            let asked = self.receivers.idle_from(now, start);
             if !self.wqes.holds(mark, now, asked) {
                 start = self.read((now, asked), Object::Wqe, number, ring_address(number), BLOCK);
                 self.notes.miss(asked, start, Event::WqeMiss { qpn: Qpn(number) });

@@ -139,7 +139,7 @@ fn payload_of_several_writes_takes_time_of_any_unit() {
         let now = NS(10_000);
         let write = Inbound { bytes, ..Inbound::default() };
         (0..400).for_each(|i| _ = u.receive(now, i % queues, NS(100), write));
-        (u.receivers.opens(now, now) - now, u.counts().busy)
+        (u.receivers.idle_from(now, now) - now, u.counts().busy)
     };
     // The calendar is kept by pages.
     let about = |(took, busy): (Ps, Ps), expected| {

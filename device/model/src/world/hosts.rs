@@ -17,7 +17,7 @@ impl World {
     /// A host is there: its memory.
     pub fn attach(&mut self, at: impl Into<FunctionRef>, memory: Arc<dyn GuestMemory + Send + Sync>) {
         let at = at.into();
-        self.settle(at.hca);
+        self.fetch_payloads(at.hca);
         self.act(Ps::ZERO, at, |executor, _| executor.attach(memory));
     }
 
@@ -35,7 +35,7 @@ impl World {
     /// to answer later. What the function had to put off goes on, at the model's time of now.
     pub fn memory_changed(&mut self, now: Ps, at: impl Into<FunctionRef>) {
         let at = at.into();
-        self.settle(at.hca);
+        self.fetch_payloads(at.hca);
         self.act(now, at, |executor, now| executor.memory_changed(now));
         self.release_credits(self.now, at);
     }
@@ -76,7 +76,7 @@ impl World {
         why: &str,
         act: impl FnOnce(&mut Hca, Ps, FunctionId),
     ) {
-        self.settle(at.hca);
+        self.fetch_payloads(at.hca);
         self.check_leaving(at, why);
         self.with(now, at, |hca, now| act(hca, now, at.function));
         self.check_anew(at);
@@ -147,7 +147,7 @@ impl World {
     pub fn window_write(&mut self, now: Ps, at: impl Into<FunctionRef>, register: usize, value: u32) {
         let at = at.into();
         if is_access(register) {
-            self.settle(at.hca);
+            self.fetch_payloads(at.hca);
         }
         self.act(now, at, |function, now| function.window_write(now, register, value));
     }

@@ -194,7 +194,7 @@ impl World {
     }
 
     fn happen(&mut self, at: FunctionRef, action: &TimeAction) {
-        self.settle(at.hca);
+        self.fetch_payloads(at.hca);
         self.act(self.now, at, |function, now| function.happen(now, action));
         match action {
             TimeAction::Ail(_) => self.look_at_firmware(at.hca),

@@ -169,7 +169,7 @@ impl World {
         let inactive = |port: &Port| port.state != port_state::ACTIVE;
         let inactive = hca.core.chip.managed.port(to_port).is_none_or(inactive);
         if takes_none || inactive || !hca.hands_up(to_port, &mut packet) {
-            packet.settle();
+            packet.fetch_payload();
             self.arrive(now, to, to_port, packet, ingress);
             return false;
         }

@@ -133,9 +133,9 @@ impl Train {
     pub(super) fn keep(&mut self, stage: Stage, key: Key, mut packet: Packet) -> Result<(), Packet> {
         let Some(queue) = self.queue(stage) else { return Err(packet) };
         match queue.back() {
-            // The heap does not know when to settle it.
+            // The heap does not know when its payload has to be fetched.
             Some((last, _)) if *last > key => {
-                packet.settle();
+                packet.fetch_payload();
                 return Err(packet);
             }
             Some(_) => queue.push_back((key, packet)),
@@ -316,7 +316,7 @@ impl World {
 
     /// The packets under way from or to an adapter have their payload's bytes themselves from now on. Called before its
     /// host takes memory away from it, or it may not read it any more.
-    pub fn settle(&mut self, hca: HcaId) {
+    pub fn fetch_payloads(&mut self, hca: HcaId) {
         self.rouse();
         while let Some(i) = self.trains.iter().position(|train| hca == train.from || hca == train.way.to) {
             let train = self.trains.swap_remove(i);
@@ -336,7 +336,7 @@ impl World {
     #[cold]
     fn cut(&mut self, mut train: Box<Train>) {
         if let Some(hca) = self.hcas.get_mut(train.from.0) {
-            hca.chip.ports.settle();
+            hca.chip.ports.fetch_payload();
             hca.end_run(train.qpn);
         }
         for (key, turn) in train.first.into_iter().zip(train.turns()) {
@@ -348,7 +348,7 @@ impl World {
             [Train::departure, Train::arrival, Train::reception];
         for (queue, event) in std::mem::take(&mut train.packets).into_iter().zip(events) {
             for (key, mut packet) in queue {
-                packet.settle();
+                packet.fetch_payload();
                 self.heap.push_reserved(key, event(&train, packet));
             }
         }
@@ -373,7 +373,7 @@ impl World {
             // Nobody keeps its packets.
             _ => {
                 if let Some(hca) = self.hcas.get_mut(from.0) {
-                    hca.chip.out.settle();
+                    hca.chip.out.fetch_payload();
                     hca.end_run(qpn);
                 }
             }

@@ -244,8 +244,11 @@ impl<H> Egress<H> {
     }
 
     /// Every packet that waits has its payload's bytes itself from now on.
-    pub(crate) fn settle(&mut self) {
-        self.lanes.iter_mut().flat_map(|lane| &mut lane.queue).for_each(|queued| queued.packet.settle());
+    pub(crate) fn fetch_payload(&mut self) {
+        self.lanes
+            .iter_mut()
+            .flat_map(|lane| &mut lane.queue)
+            .for_each(|queued| queued.packet.fetch_payload());
     }
 
     /// Whether one of the packets that wait is such.
