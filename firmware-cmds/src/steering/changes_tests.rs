@@ -451,7 +451,7 @@ fn meters_write_colors_that_are_compared() {
     register[..4].fill(0xff);
     let color = entry(lookup::REGISTERS_0, register, green, (address_of_tir(1), 1), address_of_tir(2));
     by_driver(&mut s, TableType::NicRx, &[(0, always(address_of_meter(0x100), &[])), (0x40, color)]);
-    let to = |now: u64| {
+    let to = |now: u128| {
         let (bytes, mut verdict) = (frame(5, b"x"), Verdict::default());
         let sight = parse(&bytes, &VxlanPorts::default());
         let vxlan = VxlanPorts::default();

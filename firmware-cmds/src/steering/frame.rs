@@ -52,8 +52,8 @@ pub struct Frame<'a> {
     pub parser: Parser,
     /// Where those are looked into for VXLAN.
     pub vxlan: VxlanPorts,
-    /// When it passes, in picoseconds: what meters go by.
-    pub now: u64,
+    /// When it passes, in picoseconds since the very first start: what meters go by, which keep it.
+    pub now: u128,
 }
 
 #[cfg(test)]

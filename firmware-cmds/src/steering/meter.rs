@@ -50,7 +50,8 @@ struct Level {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
-    at: u64,
+    /// Picoseconds since the very first start.
+    at: u128,
     committed: Level,
     excess: Level,
 }
@@ -167,7 +168,7 @@ impl Meter {
     }
 
     /// The color of a packet of so many bytes that comes now.
-    pub(super) fn mark(&self, now: u64, octets: u64, sight: &Sight) -> u32 {
+    pub(super) fn mark(&self, now: u128, octets: u64, sight: &Sight) -> u32 {
         let p = &self.parameters;
         if !p.active || !p.valid {
             return p.start;
@@ -180,7 +181,7 @@ impl Meter {
         };
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let mut state = self.state.get();
-        let time = now.saturating_sub(state.at);
+        let time = u64::try_from(now.saturating_sub(state.at)).unwrap_or(u64::MAX);
         state.at = state.at.max(now);
         let over = p.committed.fill(&mut state.committed, time);
         p.excess.fill(&mut state.excess, time);
@@ -231,7 +232,7 @@ mod tests {
     fn colors(meter: &Meter, from: u64, count: u64, apart: u64) -> [u64; 3] {
         let mut seen = [0; 3];
         for n in 0..count {
-            seen[meter.mark(from + n * apart, 64, &Sight::default()) as usize] += 1;
+            seen[meter.mark((from + n * apart).into(), 64, &Sight::default()) as usize] += 1;
         }
         seen
     }
@@ -254,6 +255,16 @@ mod tests {
         let m = meter(&input);
         let [red, _, green] = colors(&m, 0, 15_625, SECOND / 15_625);
         assert!(green.abs_diff(7_813) < 100 && red > 0, "{red} red, {green} green");
+    }
+
+    #[test]
+    fn time_goes_on_beyond_64_bits() {
+        let m = meter(&input());
+        let end = u128::from(u64::MAX);
+        let color = |now| m.mark(now, 64, &Sight::default());
+        (0..20).for_each(|_| _ = color(end));
+        assert_eq!(color(end), meter_color::RED);
+        assert_eq!(color(end + u128::from(SECOND)), GREEN);
     }
 
     #[test]

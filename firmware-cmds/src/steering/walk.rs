@@ -70,7 +70,7 @@ impl Verdict {
 struct Walk<'a> {
     steering: &'a Steering,
     kind: TableType,
-    now: u64,
+    now: u128,
     tables: u32,
     lookups: u32,
     changes: u32,

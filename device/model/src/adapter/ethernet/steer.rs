@@ -51,7 +51,8 @@ impl Core<'_> {
     pub(super) fn walk(&self, now: Ps, kind: TableType, bytes: &[u8], sight: &Sight, verdict: &mut Verdict) {
         let steering = &self.function.fw.icm.steering;
         let parser = parser(steering.offer().geneve);
-        steering.walk(kind, &Frame { bytes, sight, parser, vxlan: steering.vxlan, now: now.0 }, verdict);
+        let now = self.chip.start.absolute(now);
+        steering.walk(kind, &Frame { bytes, sight, parser, vxlan: steering.vxlan, now }, verdict);
     }
 
     /// A frame goes to the receive queues of the TIRs that tables sent it to. Returns when its place in the input buffer is free.
