@@ -140,6 +140,147 @@ fn writes_of_any_length() {
     }
 }
 
+/// A read by `end` of the same place of the other's memory.
+fn read(pair: &mut Pair<ModelBus>, end: usize, number: u64, (offset, len): (usize, usize)) {
+    let (address, rkey) = (pair.ends[1 - end].mr.address + offset as u64, pair.ends[1 - end].mr.key);
+    let sge = [pair.ends[end].sge(offset, len)];
+    pair.send(end, &SendRequest::new(number, SendOp::Read { address, rkey }, &sge));
+}
+
+#[test]
+fn reads_of_any_length() {
+    for (mtu, options) in [1, 3, 5].into_iter().flat_map(|mtu| both().map(|options| (mtu, options))) {
+        same("reads", &Options { mtu, ..options }, 1, |pair| {
+            for (i, len) in [300_000, 5000, 8 * 4096, 8 * 4096 + 1, 1, 100_001, 0].into_iter().enumerate() {
+                read(pair, 0, i as u64, (i * 17, len));
+            }
+            (0..7).for_each(|i| _ = pair.sent_ok(0, i));
+            assert!(pair.ends[0].bytes(0, 300_000) == pair.ends[1].bytes(0, 300_000));
+        });
+    }
+}
+
+/// Reads into lists of pieces, some shorter than a packet; both ways at once; beside writes and atomics of the same and of the other end.
+#[test]
+fn reads_beside_other_messages() {
+    for seed in 0..16u64 {
+        let rts = RtsAttr { send_psn: Psn::new(0xff_ffa0 + seed as u32), ..RtsAttr::default() };
+        let options = Options { mtu: 3 + (seed % 3) as u8, roce: seed / 4 % 2 == 1, rts, ..options() };
+        same(&format!("reads of seed {seed}"), &options, 1, |pair| {
+            let mut numbers = pattern(seed + 130, 200).into_iter().map(|number| number as usize);
+            let mut number = || numbers.next().unwrap_or_default();
+            let mut sent = [0, 0];
+            for _ in 0..14 {
+                let end = if seed % 4 == 3 { number() % 2 } else { 0 };
+                let len = if seed % 4 == 0 { 65_536 } else { 1 + number() * 500 };
+                let (address, rkey) = (pair.ends[1 - end].mr.address, pair.ends[1 - end].mr.key);
+                let at = 500_000 + number() * 16;
+                let (first, second) = (len / 3, len / 3 + number().min(len / 3));
+                let pieces = [
+                    pair.ends[end].sge(at, first),
+                    pair.ends[end].sge(at + 150_000, second - first),
+                    pair.ends[end].sge(at + 300_000, len - second),
+                ];
+                let op = match number() % 8 {
+                    0 => SendOp::Write { address: address + 300_000, rkey, imm: None },
+                    1 => SendOp::FetchAdd { address: address + 8, rkey, add: 3 },
+                    _ => SendOp::Read { address: address + number() as u64, rkey },
+                };
+                let whole =
+                    [pair.ends[end].sge(at, if matches!(op, SendOp::FetchAdd { .. }) { 8 } else { len })];
+                let list: &[_] =
+                    if matches!(op, SendOp::Read { .. }) && seed % 3 == 1 { &pieces } else { &whole };
+                pair.send(end, &SendRequest::new(sent[end], op, list));
+                sent[end] += 1;
+            }
+            for _ in 0..12 {
+                let simulation = simulation(pair);
+                simulation.run(Ps(number() as u64 * 17_011));
+                match number() % 8 {
+                    0 => _ = pair.hcas[1].query_qp(&pair.ends[1].qp).expect("QUERY_QP"),
+                    1 => _ = pair.hcas[0].query_qp(&pair.ends[0].qp).expect("QUERY_QP"),
+                    2 => _ = simulation.next_event(),
+                    3 if seed % 2 == 0 => {
+                        write(pair, 1, sent[1], (450_000, 30_000));
+                        sent[1] += 1;
+                    }
+                    _ => {}
+                }
+            }
+            for (end, sent) in sent.into_iter().enumerate() {
+                (0..sent).for_each(|i| _ = pair.sent_ok(end, i));
+            }
+        });
+    }
+}
+
+/// Commands, pulled cables and captures between the responses to a read, at many moments; and whoever looks on.
+#[test]
+fn whatever_comes_between_responses() {
+    for step in 1..20u64 {
+        let pause = Ps::from_ns(step * 731);
+        let options = || Options { roce: step % 3 == 0, ..options() };
+        same("commands between", &options(), 1, |pair| {
+            read(pair, 0, 0, (0, 250_000));
+            let simulation = simulation(pair);
+            simulation.run(pause);
+            pair.hcas[1].query_qp(&pair.ends[1].qp).expect("QUERY_QP");
+            read(pair, 0, 1, (300_000, 50_000));
+            simulation.run(pause);
+            pair.hcas[0].query_qp(&pair.ends[0].qp).expect("QUERY_QP");
+            (0..2).for_each(|i| _ = pair.sent_ok(0, i));
+        });
+        same("a cable pulled", &options(), 1, |pair| {
+            read(pair, 0, 0, (0, 250_000));
+            let simulation = simulation(pair);
+            simulation.run(pause);
+            simulation.world(|world, now| world.set_cable(now, 0, false));
+            simulation.run(pause);
+            simulation.world(|world, now| world.set_cable(now, 0, true));
+            pair.sent(0);
+        });
+        same("a queue pair that fails", &options(), u64::from(step > 8), |pair| {
+            read(pair, 0, 0, (0, 250_000));
+            simulation(pair).run(pause);
+            pair.hcas[(step % 2) as usize].qp_to_error(&mut pair.ends[(step % 2) as usize].qp).expect("2ERR");
+            pair.sent(0);
+        });
+        same("a capture that begins", &options(), u64::from(step > 8), |pair| {
+            read(pair, 0, 0, (0, 250_000));
+            let simulation = simulation(pair);
+            simulation.run(pause);
+            simulation.world(|world, _| world.capture_packets(HcaId(0)));
+            pair.sent_ok(0, 0);
+            let captured = simulation.world(|world, _| world.drain_packets());
+            let sent = pair.ends[1].bytes(0, 250_000);
+            for packet in captured.iter().filter(|c| !c.sent) {
+                let (_, repr, payload) = packet.packet.parse().expect("good packets");
+                assert!(payload.is_empty() || sent.windows(payload.len()).any(|w| w == payload), "{repr:?}");
+            }
+        });
+    }
+}
+
+/// The region that is read ends before its read does: what had left is there, and the rest is refused.
+#[test]
+fn a_region_that_goes_away_ends_the_responses() {
+    for step in 6..30u64 {
+        let options = Options { fast_registration: true, ..options() };
+        same_over("a key that goes", &options, Ps::from_us(40), u64::from(step > 8), |pair| {
+            let peer = &pair.ends[1];
+            let region =
+                pair.hcas[1].register(peer.pd, &peer.memory, 400_000, Access::ALL).expect("CREATE_MKEY");
+            let sge = [pair.ends[0].sge(0, 400_000)];
+            let op = SendOp::Read { address: region.address, rkey: region.key };
+            pair.send(0, &SendRequest::new(0, op, &sge));
+            simulation(pair).run(Ps::from_us(40) + Ps::from_ns(step * 557));
+            pair.hcas[1].deregister(region).expect("DESTROY_MKEY");
+            pair.fill(1, 0, &[0xff; 400_000]);
+            assert!(pair.sent(0).1.status.is_err(), "it was not all there");
+        });
+    }
+}
+
 #[test]
 fn other_services_and_global_routes() {
     let global = Options { global: true, ..options() };
@@ -410,6 +551,75 @@ fn full_flow_is_cut_anywhere() {
             write(pair, 0, sent, (0, 8));
             pair.sent_ok(0, sent);
         });
+    }
+}
+
+/// The same of reads, whose requester looks on, and asks for more meanwhile.
+#[test]
+fn reads_in_full_flow_are_cut_anywhere() {
+    for (seed, options) in (0..24u64).zip(both().into_iter().cycle()) {
+        let rts = RtsAttr { send_psn: Psn::new(0xff_ff00 + seed as u32 * 5), ..RtsAttr::default() };
+        let options = Options { mtu: if seed % 4 > 1 { 5 } else { 4 }, rts, ..options };
+        same(&format!("cuts of reads, seed {seed}"), &options, 1, |pair| {
+            let mut numbers = pattern(seed + 11, 120).into_iter().map(u64::from);
+            let mut number = || numbers.next().unwrap_or_default();
+            let (offset, step) = (number() as usize * 2 * (seed as usize % 3), Ps(1 + 97 * number()));
+            // More than may be under way at once.
+            let first = if seed % 3 == 0 { 40 } else { 1 };
+            (0..first).for_each(|i| read(pair, 0, i, (offset, 900_000 / first as usize)));
+            let mut sent = first;
+            for _ in 0..30 {
+                let simulation = simulation(pair);
+                simulation.run(Ps(number() * 11_003) + step);
+                match number() % 8 {
+                    0 => _ = pair.hcas[1].query_qp(&pair.ends[1].qp).expect("QUERY_QP"),
+                    1 => _ = pair.hcas[0].query_qp(&pair.ends[0].qp).expect("QUERY_QP"),
+                    2 => {
+                        read(pair, 0, sent, (offset, 20_000));
+                        sent += 1;
+                    }
+                    3 => _ = simulation.next_event(),
+                    _ => {}
+                }
+            }
+            (0..sent).for_each(|i| _ = pair.sent_ok(0, i));
+            read(pair, 0, sent, (0, 8));
+            pair.sent_ok(0, sent);
+        });
+    }
+}
+
+/// Nothing is different for who looks on at any moment while a read is answered.
+#[test]
+fn who_looks_on_sees_the_same_of_reads() {
+    for (mtu, options) in [1, 3, 5].into_iter().flat_map(|mtu| both().map(|options| (mtu, options))) {
+        let options = Options { mtu, ..options };
+        let looks = |trains: bool| {
+            let seen = RefCell::new(Vec::new());
+            let scenario = |pair: &mut Pair<ModelBus>| {
+                let sent = pair.ends[1].bytes(5, 700_000);
+                read(pair, 0, 0, (5, 700_000));
+                read(pair, 0, 1, (900_000, 100_000));
+                let simulation = simulation(pair);
+                for i in 0..120u64 {
+                    simulation.run(Ps(1000 * (i * i % 613 + 1) + i));
+                    let there = pair.ends[0].bytes(5, 700_000);
+                    let came = there.chunks(256).zip(sent.chunks(256)).take_while(|(a, b)| a == b).count();
+                    let (counters, next) =
+                        simulation.world(|world, _| (world.counters(HcaId(1)), world.next_event()));
+                    let own = simulation.world(|world, _| world.counters(HcaId(0)));
+                    seen.borrow_mut().push((came, counters, own, next));
+                }
+                (0..2).for_each(|i| _ = pair.sent_ok(0, i));
+            };
+            let left = run((&options, Ps::from_ns(5)), (trains, Look::Ends), &scenario);
+            (left, seen.into_inner())
+        };
+        let ((with, seen), (without, expected)) = (looks(true), looks(false));
+        assert!(seen == expected, "MTU {mtu}, RoCE {}", options.roce);
+        compare("looked at", 1, with, without);
+        let parts = seen.windows(2).filter(|two| two[0].0 < two[1].0).count();
+        assert!(parts > 20, "it came in {parts} parts");
     }
 }
 

@@ -45,15 +45,35 @@ impl Core<'_> {
         let (qpn, psn, operation) = (qp.qpn, repr.psn, repr.operation);
         let syndrome = repr.aeth.map_or(0, |aeth| aeth.syndrome);
         self.note(now, Event::Answered { qpn, psn, operation, syndrome });
-        match operation {
-            Operation::Acknowledge => self.receive_ack(now, qp, repr),
-            _ => self.receive_data(now, qp, repr, payload),
-        }
-        // A turn of which nothing could come is not asked for, unless others would notice that it waits.
-        let idle = qp.has_nothing_to_send() && self.may_send(qp.port_lane());
-        if qp.sends() && !idle {
+        let completed = match operation {
+            Operation::Acknowledge => {
+                self.receive_ack(now, qp, repr);
+                true
+            }
+            _ => {
+                let messages = qp.requester.messages.len();
+                self.receive_data(now, qp, repr, payload);
+                qp.requester.messages.len() != messages
+            }
+        };
+        self.ask_behind_data(now, qp, completed);
+    }
+
+    /// Behind an answer, which may have `completed` a message: asks for a turn to send. One of which nothing could come is not asked for,
+    /// unless others would notice that it waits: what waits for responses goes on waiting until one has completed something.
+    #[inline]
+    pub(super) fn ask_behind_data(&mut self, now: Ps, qp: &mut QueuePair, completed: bool) {
+        if qp.sends() && !self.is_idle(qp, completed) {
             self.ask_turn(now, qp);
         }
+    }
+
+    /// Whether nothing could come of a turn to send behind an answer, which may have `completed` a message, and nobody would notice that it
+    /// waits.
+    #[inline]
+    pub(super) fn is_idle(&self, qp: &QueuePair, completed: bool) -> bool {
+        let waits = qp.has_nothing_to_begin() || qp.is_waiting_for_responses() && !completed;
+        waits && qp.requester.is_through() && self.may_send(qp.port_lane())
     }
 
     fn receive_ack(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr) {
@@ -147,6 +167,17 @@ impl Core<'_> {
         if qp.sends() {
             self.progress(now, qp);
         }
+        if repr.operation == Operation::ReadResponseFirst || repr.operation == Operation::ReadResponseMiddle {
+            self.plan_read_landing(qp);
+        }
+    }
+
+    /// Plans where the response to the read in progress goes, if it is long.
+    fn plan_read_landing(&self, qp: &mut QueuePair) {
+        let memory = &*self.function.memory;
+        qp.plan_read_landing(&self.view(), self.function.key_changes, |pages, len| {
+            self.function.outstanding.is_none() || pages.is_mapped(memory, len)
+        });
     }
 
     /// The message that owns `psn` fails, when all before it are complete.

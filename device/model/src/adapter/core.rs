@@ -14,6 +14,7 @@ use crate::engines::command::{Fetch, Output};
 use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::Peer;
+use crate::engines::qp::run::Half;
 use crate::engines::view::View;
 use crate::faults::Held;
 use crate::ground::diagnosis::{Finding, Subject};
@@ -179,6 +180,25 @@ pub(crate) struct Departing {
 }
 
 impl HcaEvent {
+    /// A queue pair's turn to send a packet of that half.
+    #[inline]
+    pub(crate) const fn turn(half: Half, qpn: Qpn) -> Self {
+        match half {
+            Half::Requester => Self::SendTurn(qpn),
+            Half::Responder => Self::ResponseTurn(qpn),
+        }
+    }
+
+    /// Whether it is that turn.
+    #[inline]
+    pub(crate) fn is_turn(&self, half: Half, of: Qpn) -> bool {
+        match self {
+            Self::SendTurn(qpn) => half == Half::Requester && *qpn == of,
+            Self::ResponseTurn(qpn) => half == Half::Responder && *qpn == of,
+            _ => false,
+        }
+    }
+
     /// A packet in it whose payload is still in its sender's memory gets the bytes.
     pub(crate) fn fetch_payload(&mut self) {
         match self {
@@ -287,7 +307,7 @@ impl Outbox {
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     allowed: bool,
-    running: Option<Qpn>,
+    running: Option<(Qpn, Half)>,
     begun: bool,
 }
 
@@ -298,12 +318,12 @@ impl Runs {
     }
 
     #[inline]
-    fn may_begin(&self, qpn: Qpn) -> bool {
-        self.allowed && self.running.is_none_or(|running| running == qpn)
+    fn may_begin(&self, sender: (Qpn, Half)) -> bool {
+        self.allowed && self.running.is_none_or(|running| running == sender)
     }
 
-    fn begin(&mut self, qpn: Qpn) {
-        self.begun = self.running.replace(qpn).is_none();
+    fn begin(&mut self, sender: (Qpn, Half)) {
+        self.begun = self.running.replace(sender).is_none();
     }
 
     /// Whether one has begun since the last call of [`Runs::take_begun`].
@@ -312,9 +332,9 @@ impl Runs {
         self.begun
     }
 
-    /// The queue pair that has begun since the last call.
+    /// The queue pair that has begun since the last call, and with which of its packets.
     #[inline]
-    pub(crate) fn take_begun(&mut self) -> Option<Qpn> {
+    pub(crate) fn take_begun(&mut self) -> Option<(Qpn, Half)> {
         if std::mem::take(&mut self.begun) { self.running } else { None }
     }
 
@@ -333,13 +353,21 @@ pub(crate) struct Core<'a> {
 }
 
 impl Core<'_> {
-    /// Begins a run of packets of a queue pair with the packet at its cursor, if there can be one.
+    /// Begins a run of packets of a queue pair with the next one of that half, if there can be one.
     #[inline(always)]
-    pub(crate) fn begin_run(&mut self, qp: &mut QueuePair) {
-        if self.function.runs.may_begin(qp.qpn) && qp.may_run() {
-            qp.run = qp.plan_run(&self.view(), &self.function.memory, self.function.key_changes);
+    pub(crate) fn begin_run(&mut self, qp: &mut QueuePair, half: Half) {
+        let may_run = match half {
+            Half::Requester => qp.may_run(),
+            Half::Responder => qp.may_run_responses(),
+        };
+        if may_run && self.function.runs.may_begin((qp.qpn, half)) {
+            let (view, memory, keys) = (self.view(), &self.function.memory, self.function.key_changes);
+            qp.run = match half {
+                Half::Requester => qp.plan_run(&view, memory, keys),
+                Half::Responder => qp.plan_response_run(&view, memory, keys),
+            };
             if qp.run.is_some() {
-                self.function.runs.begin(qp.qpn);
+                self.function.runs.begin((qp.qpn, half));
             }
         }
     }

@@ -10,6 +10,7 @@ use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, ServiceType};
 use serde::Serialize;
 
+use crate::engines::qp::run::Half;
 use crate::ground::event::{Event, Status};
 use crate::ground::slots::Slots;
 use crate::units::Counts;
@@ -163,11 +164,20 @@ impl Counting {
         });
     }
 
-    /// So many packets of which each would be an [`Event::Build`], with so many bytes in all.
-    pub(crate) fn count_built(&mut self, qpn: Qpn, packets: u32, bytes: usize) {
+    /// So many packets at once of which each would be an [`Event::Answered`].
+    pub(crate) fn count_answered(&mut self, qpn: Qpn, packets: u32) {
+        self.of(qpn, |qp| qp.answers += u64::from(packets));
+    }
+
+    /// So many packets of which each would be an [`Event::Build`] or [`Event::Respond`], with so many bytes in all.
+    pub(crate) fn count_made(&mut self, (qpn, half): (Qpn, Half), packets: u32, bytes: usize) {
         self.of(qpn, |qp| {
-            qp.request_packets += u64::from(packets);
-            qp.request_bytes += bytes as u64;
+            let (count, sum) = match half {
+                Half::Requester => (&mut qp.request_packets, &mut qp.request_bytes),
+                Half::Responder => (&mut qp.response_packets, &mut qp.response_bytes),
+            };
+            *count += u64::from(packets);
+            *sum += bytes as u64;
         });
     }
 

@@ -8,8 +8,10 @@ use hca_spec::wire::Operation;
 
 use super::Executor;
 use super::ethernet::{Way, count_unicast};
+use crate::engines::qp::landing::Places;
 use crate::ground::region::{Pages, Payload};
 use crate::ground::time::Ps;
+use crate::ground::timing::Place;
 use crate::link_layer::{Packet, Path};
 use crate::units::{Inbound, Receives};
 use crate::wire::Repr;
@@ -26,11 +28,15 @@ impl Executor<'_> {
             && !core.chip.captures()
             && core.chip.managed.port(port).is_some_and(active)
             && !packet.met_congestion()
-            && matches!(repr.operation, Operation::WriteMiddle | Operation::SendMiddle)
             && qp.service == ServiceType::Rc
             && qp.state == QpState::Rts
-            && qp.responder.epsn == first
-            && qp.responder.fault.is_none()
+            && match repr.operation {
+                Operation::WriteMiddle | Operation::SendMiddle => {
+                    qp.responder.epsn == first && qp.responder.fault.is_none()
+                }
+                Operation::ReadResponseMiddle => qp.next_response() == Some(first),
+                _ => false,
+            }
             && packet.payload().len() == qp.params.mtu
             && qp.keeps_its_way(repr.migrated)
             && qp.admits(&view, repr).is_ok()
@@ -43,15 +49,16 @@ impl Executor<'_> {
     }
 
     /// A packet of a flow with so many bytes of payload, `len` on the link, comes to a port by that lane. Returns when it has passed the
-    /// pipeline. It is booked with the `series` that it is of, if there is one and it waits for nothing.
+    /// pipeline. `to`: where the payload goes, if that is to be looked up. It is booked with the `series` that it is of, if there is one and it
+    /// waits for nothing.
     #[inline]
     pub(crate) fn flow_arrive(
         &mut self,
         now: Ps,
         port: u8,
-        qpn: Qpn,
-        service: Ps,
+        (qpn, service): (Qpn, Ps),
         (payload, len, lane): (usize, usize, u8),
+        to: Option<Place>,
         series: &mut Option<Receives>,
     ) -> Ps {
         let chip = &mut *self.core.chip;
@@ -59,18 +66,42 @@ impl Executor<'_> {
             own.counters.rcv(len);
             count_unicast(own, (len, lane), Way::In { transport: true });
         }
-        if let Some(booked) = series.as_mut().and_then(|series| chip.units.receive_next(series, now)) {
+        let booked = series.as_mut().and_then(|series| chip.units.receive_next(series, now, to.as_ref()));
+        if let Some(booked) = booked {
             return booked;
         }
         if let Some(series) = series.take() {
             chip.units.end_receives(&series);
         }
-        let inbound = Inbound { bytes: payload, ..Inbound::default() };
+        let inbound = Inbound { bytes: payload, to, ..Inbound::default() };
         chip.units.receive(now, qpn.0, service, inbound)
     }
 
-    /// Packets of a flow that come are booked when it is said that the series is over.
-    pub(crate) fn begin_receives(&mut self, qpn: Qpn, service: Ps, payload: usize) -> Option<Receives> {
+    /// Where payload of packets goes that come for a queue pair in the middle of the response to a read, from `psn` on.
+    pub(crate) fn places(&self, qpn: Qpn, psn: Psn, payload: usize) -> Option<Places> {
+        self.qps.get(qpn.0)?.response_places(&self.core.view(), psn, payload)
+    }
+
+    /// Whether the units know where that is; to be [looked up](Executor::look_up) when the packet comes.
+    #[inline]
+    pub(crate) fn knows(&self, place: &Place) -> bool {
+        self.core.chip.units.holds_translation(place)
+    }
+
+    /// Looks it up.
+    #[inline]
+    pub(crate) fn look_up(&mut self, place: &Place) {
+        self.core.chip.units.find_place(place);
+    }
+
+    /// Packets of a flow that come are booked when it is said that the series is over. `payload`: bytes of it, and the key under which it
+    /// goes where that is looked up.
+    pub(crate) fn begin_receives(
+        &mut self,
+        qpn: Qpn,
+        service: Ps,
+        payload: (usize, Option<u32>),
+    ) -> Option<Receives> {
         self.core.chip.units.begin_receives(qpn.0, service, payload)
     }
 
@@ -109,8 +140,16 @@ impl Executor<'_> {
     pub(crate) fn may_put_off(&self, repr: &Repr, payload: usize, most: u32) -> u32 {
         let Self { core, qps, .. } = self;
         let Some(qp) = qps.get(repr.dest_qp.0).filter(|_| core.chip.watch.is_none()) else { return 0 };
-        let landing = qp.landing(core.function.key_changes);
-        let (Some((at, room)), Some(landing)) = (qp.lands_next(repr.operation), landing) else { return 0 };
+        let keys = core.function.key_changes;
+        let (next, landing) = match repr.operation {
+            // Each lets the timer run anew, and may ask for a turn to send.
+            Operation::ReadResponseMiddle if qp.requester.patience.is_some() || !core.is_idle(qp, false) => {
+                return 0;
+            }
+            Operation::ReadResponseMiddle => (qp.reads_on(), qp.read_landing(keys)),
+            operation => (qp.lands_next(operation), qp.landing(keys)),
+        };
+        let (Some((at, room)), Some(landing)) = (next, landing) else { return 0 };
         let count = (room.min(landing.left(at)) / payload.max(1) as u64).min(most.into());
         let len = count as usize * payload;
         let unwatched =
@@ -118,18 +157,34 @@ impl Executor<'_> {
         if landing.place(at, len).is_some_and(unwatched) { count as u32 } else { 0 }
     }
 
-    /// So many packets of a message in progress have come that were put off, with these headers and that payload in all; the next has PSN
-    /// `next`.
-    pub(crate) fn write_put_off(&mut self, repr: &Repr, (next, count): (Psn, u32), payload: Payload<'_>) {
+    /// So many packets of a message in progress have come that were put off, the last at `last`, with these headers and that payload in all;
+    /// the next has PSN `next`.
+    pub(crate) fn write_put_off(
+        &mut self,
+        repr: &Repr,
+        (next, count, last): (Psn, u32, Ps),
+        payload: Payload<'_>,
+    ) {
         let Self { core, qps, .. } = self;
         let Some(qp) = qps.get_mut(repr.dest_qp.0) else { return };
-        let landing = qp.landing(core.function.key_changes);
-        let (Some((at, _)), Some(landing)) = (qp.lands_next(repr.operation), landing) else { return };
+        let (reads, keys) = (repr.operation == Operation::ReadResponseMiddle, core.function.key_changes);
+        let (begin, landing) = match reads {
+            true => (qp.reads_on(), qp.read_landing(keys)),
+            false => (qp.lands_next(repr.operation), qp.landing(keys)),
+        };
+        let (Some((at, _)), Some(landing)) = (begin, landing) else { return };
         let Some((pages, offset)) = landing.place(at, payload.len()) else { return };
         if let Payload::Region { region, offset: from, len } = payload
             && let Err(why) = pages.copy(&*core.function.memory, offset, (region, from), len)
         {
             tracing::error!(hca = core.chip.name, %why, "memory that said that it can be written can't");
+        }
+        if reads {
+            if let Some(message) = qp.requester.messages.front_mut() {
+                message.answered += count;
+            }
+            core.progress(last, qp);
+            return core.function.counting.count_answered(repr.dest_qp, count);
         }
         qp.responder.expected_came();
         qp.landed(payload.len());
@@ -149,6 +204,9 @@ impl Executor<'_> {
     ) -> bool {
         let Self { core, qps, .. } = self;
         let Some(qp) = qps.get_mut(repr.dest_qp.0) else { return false };
-        core.write_next(now, qp, (path, repr), (psn, asks), payload)
+        match repr.operation {
+            Operation::ReadResponseMiddle => core.read_next(now, qp, psn, payload),
+            _ => core.write_next(now, qp, (path, repr), (psn, asks), payload),
+        }
     }
 }

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 
 use hca_spec::ids::{Psn, Qpn};
-use hca_spec::qpc::QpState;
 
 use hca_firmware::Port;
 
@@ -14,7 +13,7 @@ use super::core::{Core, HcaEvent};
 use super::ethernet::{Way, count_unicast};
 use super::port::{PortOut, count_waits};
 use super::watch::{Captured, Executed, Watch};
-use crate::engines::qp::run::Run;
+use crate::engines::qp::run::{Half, Run};
 use crate::engines::qp::{PortLane, QueuePair};
 use crate::ground::event::Event;
 use crate::ground::ring::Trace;
@@ -27,6 +26,8 @@ use crate::units::{Sends, Units};
 /// only times are kept.
 #[derive(Debug)]
 pub(crate) struct Outflow {
+    /// Which packets of the queue pair they are.
+    half: Half,
     lane: u8,
     len: usize,
     /// What its packets travel by.
@@ -44,6 +45,7 @@ pub(crate) struct Sending<'a> {
     own: &'a mut Port,
     out: &'a mut PortOut,
     qp: &'a mut QueuePair,
+    half: Half,
     watch: Option<&'a mut Watch>,
     /// Changes of keys so far.
     keys: u64,
@@ -111,9 +113,9 @@ impl Outflow {
 }
 
 impl<'a> Executor<'a> {
-    /// What sends a flow of that queue pair by that port.
+    /// What sends a flow of that half of that queue pair by that port.
     #[inline]
-    pub(crate) fn sending(self, (qpn, port): (Qpn, u8)) -> Option<Sending<'a>> {
+    pub(crate) fn sending(self, (qpn, half): (Qpn, Half), port: u8) -> Option<Sending<'a>> {
         let Self { core: Core { chip, function, .. }, qps, .. } = self;
         let Chip { units, managed, ports, watch, timing, .. } = chip;
         Some(Sending {
@@ -121,6 +123,7 @@ impl<'a> Executor<'a> {
             own: managed.port_mut(port)?,
             out: ports.get_mut(port)?,
             qp: qps.get_mut(qpn.0)?,
+            half,
             watch: watch.as_deref_mut(),
             keys: function.key_changes,
             limit: timing.egress_buffer(),
@@ -133,7 +136,7 @@ impl<'a> Executor<'a> {
     pub(crate) fn count_flown(&mut self, qpn: Qpn, flow: &mut Outflow) {
         let built = std::mem::take(&mut flow.built);
         if built > 0 {
-            self.core.function.counting.count_built(qpn, built, built as usize * flow.len);
+            self.core.function.counting.count_made((qpn, flow.half), built, built as usize * flow.len);
         }
     }
 }
@@ -145,15 +148,16 @@ impl Executor<'_> {
         self.qps.get(qpn.0)?.run.as_deref()
     }
 
-    /// PSN of the next packet that a queue pair sends.
-    pub(crate) fn cursor_of(&self, qpn: Qpn) -> Option<Psn> {
-        Some(self.qps.get(qpn.0)?.requester.cursor)
+    /// PSN of the next packet of that half that a queue pair sends.
+    pub(crate) fn cursor_of(&self, (qpn, half): (Qpn, Half)) -> Option<Psn> {
+        self.qps.get(qpn.0)?.cursor(half)
     }
 
     /// Begins a flow of the run of a queue pair. So many packets wait at the port, each of which `belongs` to it; `take` takes them.
     pub(crate) fn begin_outflow(
         &mut self,
-        (qpn, port): (Qpn, u8),
+        (qpn, half): (Qpn, Half),
+        port: u8,
         count: usize,
         belongs: impl FnMut(&Run, &Packet) -> bool,
         take: impl FnMut(Packet),
@@ -163,8 +167,8 @@ impl Executor<'_> {
         let run = qps.get(qpn.0)?.run.as_deref()?;
         let ((_, _, len), path) = (run.shape(), *run.path());
         let (own, out) = (core.chip.managed.port(port)?, core.chip.ports.get_mut(port)?);
-        let mut sample =
-            run.packet(qps.get(qpn.0)?.requester.cursor, core.function.key_changes, &mut Vec::new())?.packet;
+        let cursor = qps.get(qpn.0)?.cursor(half)?;
+        let mut sample = run.packet(cursor, core.function.key_changes, &mut Vec::new())?.packet;
         let fate = out.outlet.admit(own, &mut sample);
         let keeps = out.outlet.keeps(own, &sample) || fate.own || sample.is_multicast();
         let lane = qps.get(qpn.0)?.lane;
@@ -174,19 +178,19 @@ impl Executor<'_> {
         }
         let mut belongs = belongs;
         let lifted = out.outlet.lift(lane, (count, len), |packet| belongs(run, packet), take)?;
-        Some(Outflow { lane, len, path, lifted, waits: out.take_waiting(lane), built: 0 })
+        Some(Outflow { half, lane, len, path, lifted, waits: out.take_waiting(lane), built: 0 })
     }
 
     /// Ends it. The packets that wait at the port are these.
     pub(crate) fn end_outflow(&mut self, flow: Outflow, (qpn, port): (Qpn, u8), waiting: Vec<Packet>) {
         let Self { core, .. } = self;
-        let Outflow { lane, lifted, waits, .. } = flow;
+        let Outflow { half, lane, lifted, waits, .. } = flow;
         if let Some(out) = core.chip.ports.get_mut(port) {
             let mut packets = waiting.into_iter();
             out.outlet.lower(lifted, |_| packets.next());
         }
         if let Some(at) = waits {
-            core.wait_for_room(at, PortLane { port, lane }, HcaEvent::SendTurn(qpn));
+            core.wait_for_room(at, PortLane { port, lane }, HcaEvent::turn(half, qpn));
         }
     }
 
@@ -206,9 +210,12 @@ impl Executor<'_> {
         Some(packet)
     }
 
-    /// Whether a queue pair has more to send than the message that it is at.
-    pub(crate) fn has_more(&self, qpn: Qpn) -> bool {
-        self.qps.get(qpn.0).is_some_and(|qp| qp.sq.waiting() > 0)
+    /// Whether a queue pair has more to send of that half than the message that it is at.
+    pub(crate) fn has_more(&self, (qpn, half): (Qpn, Half)) -> bool {
+        self.qps.get(qpn.0).is_some_and(|qp| match half {
+            Half::Requester => qp.sq.waiting() > 0,
+            Half::Responder => qp.responder.queue.len() > 1,
+        })
     }
 
     /// A turn of the queue pair of a flow whose next packet is none of its run: it is taken as any is. Whose packets are under way
@@ -221,12 +228,13 @@ impl Executor<'_> {
     ) {
         let keys = self.core.function.key_changes;
         let Some(qp) = self.qps.get_mut(qpn.0) else { return };
-        let cursor = qp.requester.cursor;
-        before.extend(qp.run.take_if(|run| !run.covers(cursor, keys)));
+        let cursor = qp.cursor(flow.half);
+        before.extend(qp.run.take_if(|run| cursor.is_none_or(|cursor| !run.covers(cursor, keys))));
         flow.waits = None;
+        let turn = HcaEvent::turn(flow.half, qpn);
         match self.core.function.outstanding.is_some() {
-            true => self.admit(now, HcaEvent::SendTurn(qpn)),
-            false => self.take_turn(now, &HcaEvent::SendTurn(qpn)),
+            true => self.admit(now, turn),
+            false => self.take_turn(now, &turn),
         }
     }
 
@@ -242,7 +250,7 @@ impl Executor<'_> {
         let Self { core, qps, side, .. } = self;
         let (Some(qp), Some(out)) = (qps.get(qpn.0), core.chip.ports.get_mut(port)) else { return false };
         let goes_on = side.parked.is_empty()
-            && qp.state == QpState::Rts
+            && qp.may_send_runs(flow.half)
             && core.function.key_changes == keys
             && qp.congestion.is_none()
             && qp.group == 0
@@ -251,7 +259,7 @@ impl Executor<'_> {
             && !core.chip.out.has_others()
             && !core.function.runs.has_begun()
             && !out.outlet.is_waiting()
-            && out.is_left_to(qpn, flow.lane)
+            && out.is_left_to((qpn, flow.half), flow.lane)
             && (out.waited_for == 0 || flow.waits.is_none());
         if goes_on && out.waited_for != 0 {
             flow.waits = out.take_waiting(flow.lane);
@@ -390,18 +398,21 @@ impl Sending<'_> {
     /// The next packet of a run is made, and the next turn asked for. `false`: nothing has happened, there is no such packet.
     #[inline(never)]
     fn make(&mut self, now: Ps, flow: &mut Outflow, flown: &mut impl FnMut(Flown)) -> bool {
-        let Self { units, qp, keys, .. } = self;
-        let psn = qp.requester.cursor;
+        let Self { units, qp, keys, half, .. } = self;
         // Who waits for no answer yet begins to.
-        let run = qp.run.as_deref().filter(|_| qp.requester.deadline.is_some());
-        let Some((index, data)) = run.and_then(|run| run.outline(psn, *keys)) else {
-            return false;
-        };
-        qp.sq.turn = true;
-        let idle_from = units.idle_from(now);
-        qp.sq.yielded = idle_from > now && !qp.sq.yielded;
-        let mut again = idle_from;
-        if !qp.sq.yielded {
+        let begins = *half == Half::Requester && qp.requester.deadline.is_none();
+        let run = qp.run.as_deref().filter(|_| !begins).zip(qp.cursor(*half));
+        let planned = run.and_then(|(run, psn)| Some((psn, run.outline(psn, *keys)?)));
+        let Some((psn, (index, data))) = planned else { return false };
+        *qp.turn(*half) = true;
+        // Answers don't give way to what arrives.
+        let mut again = now;
+        let gives_way = *half == Half::Requester;
+        if gives_way {
+            again = units.idle_from(now);
+            qp.sq.yielded = again > now && !qp.sq.yielded;
+        }
+        if !(gives_way && qp.sq.yielded) {
             let (free, departs) = self.build(now, flow, psn, data);
             if self.watch.is_some() {
                 self.note_made(now, (free, departs), (psn, index), flow.len);
@@ -419,12 +430,15 @@ impl Sending<'_> {
     /// A packet is made. Returns when the unit is done with it, and when it comes to its port.
     #[inline(always)]
     fn build(&mut self, now: Ps, flow: &mut Outflow, psn: Psn, data: Place) -> (Ps, Ps) {
-        let Self { units, qp, service, .. } = self;
-        qp.requester.advance(psn, 1);
+        let Self { units, qp, service, half, .. } = self;
+        qp.made(*half, psn, 1);
         let qpn = qp.qpn.0;
         let free = units.send(now, qpn, *service);
         let ready = units.gather(now, qpn, free, std::iter::once(data));
-        let departs = units.depart(qpn, ready);
+        let departs = match half {
+            Half::Requester => units.depart(qpn, ready),
+            Half::Responder => units.answer_departs(qpn, ready),
+        };
         self.out.outlet.reserve(flow.lane, flow.len);
         flow.built += 1;
         (free, departs)
@@ -448,7 +462,7 @@ impl Sending<'_> {
     /// otherwise, and nothing has happened.
     #[inline]
     pub(crate) fn relay(&mut self, now: Ps, flow: &mut Outflow) -> Option<(Ps, Ps)> {
-        let psn = self.qp.requester.cursor;
+        let psn = self.qp.cursor(self.half)?;
         let may_make = flow.waits.is_some_and(|at| at <= now) && self.out.timer == Some(now);
         let (_, data) = self.qp.run.as_deref().filter(|_| may_make)?.outline(psn, self.keys)?;
         if !self.out.outlet.may_leave_lifted(&flow.lifted, now) {
@@ -458,16 +472,17 @@ impl Sending<'_> {
         let booked = series.as_mut().and_then(|series| units.send_next(series, now, &data));
         if booked.is_none() {
             self.end_series();
-            if self.units.idle_from(now) > now {
+            // Answers don't give way to what arrives.
+            if self.half == Half::Requester && self.units.idle_from(now) > now {
                 return None;
             }
         }
         let next = self.out.outlet.leave_lifted(&mut flow.lifted, now);
         self.out.timer = Some(next);
-        (self.qp.sq.turn, self.qp.sq.yielded) = (true, false);
+        self.has_turn();
         let (free, departs) = match booked {
             Some(booked) => {
-                self.qp.requester.advance(psn, 1);
+                self.qp.made(self.half, psn, 1);
                 self.out.outlet.reserve(flow.lane, flow.len);
                 flow.built += 1;
                 booked
@@ -485,26 +500,38 @@ impl Sending<'_> {
         self.service <= gap && self.out.outlet.has_regular_credits(&flow.lifted, now, gap, last)
     }
 
+    /// A turn is scheduled, which was not put off.
+    #[inline]
+    fn has_turn(&mut self) {
+        *self.qp.turn(self.half) = true;
+        if self.half == Half::Requester {
+            self.qp.sq.yielded = false;
+        }
+    }
+
     /// How many packets of the run may be made yet.
     pub(crate) fn left(&self) -> u32 {
-        let run = self.qp.run.as_deref().filter(|run| run.covers(self.qp.requester.cursor, self.keys));
-        run.map_or(0, |run| run.left(self.qp.requester.cursor))
+        let run = self.qp.run.as_deref().zip(self.qp.cursor(self.half));
+        let run = run.filter(|(run, cursor)| run.covers(*cursor, self.keys));
+        run.map_or(0, |(run, cursor)| run.left(cursor))
     }
 
     /// The `i`th packet from the cursor on is made at `now` with the series. Returns when it comes to its port. `None`: it is not to be
     /// had like this.
     #[inline]
     pub(crate) fn make_ahead(&mut self, now: Ps, i: u32) -> Option<Ps> {
-        let Self { units, qp, series: Some(series), keys, .. } = self else { return None };
-        let (_, data) = qp.run.as_deref()?.outline(qp.requester.cursor.add(i), *keys)?;
+        let Self { units, qp, half, series: Some(series), keys, .. } = self else { return None };
+        let (_, data) = qp.run.as_deref()?.outline(qp.cursor(*half)?.add(i), *keys)?;
         units.send_next(series, now, &data).map(|(_, departs)| departs)
     }
 
     /// So many packets were made like this, the last at `now`: each when another one left the port; so many came to it.
     pub(crate) fn made_ahead(&mut self, now: Ps, flow: &mut Outflow, [made, joined]: [usize; 2]) {
-        let (cursor, gap) = (self.qp.requester.cursor, flow.lifted.time());
-        self.qp.requester.advance(cursor, made as u32);
-        (self.qp.sq.turn, self.qp.sq.yielded) = (true, false);
+        let gap = flow.lifted.time();
+        if let Some(cursor) = self.qp.cursor(self.half) {
+            self.qp.made(self.half, cursor, made as u32);
+        }
+        self.has_turn();
         flow.built += made as u32;
         flow.waits = Some(now + self.service);
         self.out.outlet.turned_over(&mut flow.lifted, (now, gap), [made, joined]);
@@ -517,9 +544,10 @@ impl Sending<'_> {
 
     /// Packets that follow are booked when it is said that the series is over, if they are like the last.
     pub(crate) fn begin_series(&mut self) {
-        let (run, cursor) = (self.qp.run.as_deref(), self.qp.requester.cursor);
-        if let Some((_, data)) = run.and_then(|run| run.outline(cursor, self.keys)) {
-            self.series = self.units.begin_sends(self.qp.qpn.0, self.service, &data);
+        let run = self.qp.run.as_deref().zip(self.qp.cursor(self.half));
+        if let Some((_, data)) = run.and_then(|(run, cursor)| run.outline(cursor, self.keys)) {
+            let sender = (self.qp.qpn.0, self.half == Half::Responder);
+            self.series = self.units.begin_sends(sender, self.service, &data);
         }
     }
 
@@ -533,11 +561,15 @@ impl Sending<'_> {
     /// Says that a packet was made: the unit is done with it at `free`, and it comes to its port at `departs`.
     #[cold]
     fn note_made(&mut self, now: Ps, (free, departs): (Ps, Ps), (psn, index): (Psn, u16), len: usize) {
-        let Self { units, qp, watch: Some(watch), keys, service, .. } = self else { return };
+        let Self { units, qp, watch: Some(watch), keys, service, half, .. } = self else { return };
         let Some(run) = qp.run.as_deref() else { return };
         let (repr, ..) = run.shape();
         let (operation, bytes) = (repr.operation, len as u32);
-        let event = Event::Build { qpn: qp.qpn, index, psn, operation, bytes };
+        let qpn = qp.qpn;
+        let event = match half {
+            Half::Requester => Event::Build { qpn, index, psn, operation, bytes },
+            Half::Responder => Event::Respond { qpn, psn, operation, bytes },
+        };
         watch.note_job(units, (now, free, *service), event);
         let planned = || run.packet(psn, *keys, &mut Vec::new());
         if let Some(planned) = watch.records_all().then(planned).flatten() {

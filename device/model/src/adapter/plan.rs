@@ -27,7 +27,7 @@ use crate::engines::cq::CompletionQueue;
 use crate::engines::mkey::{Access, Accessor};
 use crate::engines::nic::wqe::EthWqe;
 use crate::engines::qp::QueuePair;
-use crate::engines::qp::answers::Response;
+use crate::engines::qp::answers::{ReadLeft, Response};
 use crate::engines::qp::datagram::GRH_ROOM;
 use crate::engines::qp::dct::Peer;
 use crate::engines::qp::pieces::{Piece, total};
@@ -35,6 +35,7 @@ use crate::engines::qp::recv::{MAX_STRIDE, Receive, ReceiveQueue, XrcSrq};
 use crate::engines::qp::replies::Data;
 use crate::engines::qp::requester::{Cursor, Next, WqeAction};
 use crate::engines::qp::responder::Current;
+use crate::engines::qp::run::Half;
 use crate::engines::qp::send::{blocks_of, copy_index};
 use crate::engines::qp::umr;
 use crate::engines::qp::wqe::SpareWqes;
@@ -274,7 +275,7 @@ impl Core<'_> {
         match qp.requester.next() {
             Next::Held(_) | Next::Nothing => {}
             // Its payload stays where it is.
-            Next::Packet if qp.is_in_run(self.function.key_changes) => {}
+            Next::Packet if qp.is_in_run(Half::Requester, self.function.key_changes) => {}
             Next::Packet => {
                 if let Cursor::Packet(plan) = qp.plan(&self.view(), &mut Repr::default())
                     && let Some(wqe) = qp.requester.wqe_of(&plan)
@@ -364,8 +365,12 @@ impl Core<'_> {
     }
 
     fn plan_response(&self, qp: &QueuePair) {
+        // Its payload stays where it is.
+        if qp.is_in_run(Half::Responder, self.function.key_changes) {
+            return;
+        }
         self.plan_completions(qp);
-        if let Some(Response::Read { who, va, rkey, left, .. }) = qp.responder.queue.front() {
+        if let Some(Response::Read(ReadLeft { who, va, rkey, left, .. })) = qp.responder.queue.front() {
             let mut bytes = vec![0; (*left).min(qp.params.mtu as u64) as usize];
             let memory = Touched(&*self.function.memory);
             if let Ok(found) = self.keyed_in(&memory).read(*who, *rkey, *va, &mut bytes, Access::RemoteRead) {

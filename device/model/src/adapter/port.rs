@@ -14,6 +14,7 @@ use crate::adapter::Executor;
 use crate::adapter::core::{Core, Departing, HcaEvent};
 use crate::adapter::ethernet::{Way, count_frame};
 use crate::adapter::returning::{Returned, Returning};
+use crate::engines::qp::run::Half;
 use crate::engines::qp::{PortLane, QueuePair};
 use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
@@ -100,13 +101,12 @@ impl PortOut {
         self.waiting.get_mut(usize::from(lane))?.pop_front().map(|(at, ..)| at)
     }
 
-    /// Whether nothing is on its way back to it, and nobody waits for room but, if anybody does, that queue pair of the first
-    /// function.
+    /// Whether nothing is on its way back to it, and nobody waits for room but, if anybody does, that half of that queue pair of the
+    /// first function.
     #[inline]
-    pub(super) fn is_left_to(&self, qpn: Qpn, lane: u8) -> bool {
-        let own = |(_, of, turn): &(Ps, FunctionId, HcaEvent)| {
-            *of == FunctionId::FIRST && matches!(turn, HcaEvent::SendTurn(waits) if *waits == qpn)
-        };
+    pub(super) fn is_left_to(&self, (qpn, half): (Qpn, Half), lane: u8) -> bool {
+        let own =
+            |(_, of, turn): &(Ps, FunctionId, HcaEvent)| *of == FunctionId::FIRST && turn.is_turn(half, qpn);
         let alone = || {
             let waiting = self.waiting.get(usize::from(lane)).filter(|waiting| waiting.len() == 1);
             self.waited_for == 1 << (lane & 0x1f) && waiting.and_then(VecDeque::front).is_some_and(own)

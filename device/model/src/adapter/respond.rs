@@ -14,11 +14,12 @@ use super::Executor;
 use super::core::{Core, HcaEvent};
 use super::memory::SignatureErrors;
 use crate::engines::mkey::{Access, Accessor, Fault, check_invalidate, span};
-use crate::engines::qp::answers::{Answer, Response};
+use crate::engines::qp::answers::{Answer, ReadLeft, Response};
 use crate::engines::qp::recv::Receive;
 use crate::engines::qp::responder::{
     Action, Current, End, Refusal, Resource, Target, Unreliable, WriteTo, atomic_result, invalid,
 };
+use crate::engines::qp::run::Half;
 use crate::engines::qp::{Dynamic, QueuePair};
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Unwanted};
@@ -454,8 +455,8 @@ impl Core<'_> {
     ) {
         let (syndrome, msn, left) = (self.positive(qp), qp.responder.msn, reth.len.into());
         let (who, va, rkey) = (target.who, reth.va, reth.rkey);
-        let read = Response::Read { who, psn, syndrome, msn, va, rkey, left, first: true, again };
-        self.queue_response(now, qp, read);
+        let read = ReadLeft { who, psn, syndrome, msn, va, rkey, left, passed: 0, again };
+        self.queue_response(now, qp, Response::Read(read));
     }
 
     /// Queues the answer to an atomic, which is executed at `ready`.
@@ -506,8 +507,7 @@ impl Core<'_> {
     pub(crate) fn take_response_turn(&mut self, now: Ps, qp: &mut QueuePair) {
         qp.responder.turn = false;
         // Data that is read is held as requests are; what only says that something arrived is not.
-        let data =
-            qp.congestion.is_some() && matches!(qp.responder.queue.front(), Some(Response::Read { .. }));
+        let data = qp.congestion.is_some() && matches!(qp.responder.queue.front(), Some(Response::Read(_)));
         let held = if data { self.rate_holds(now, qp) } else { None };
         let Some(at) = held.or_else(|| self.send_response(now, qp)) else { return };
         if !qp.responder.queue.is_empty() && !std::mem::replace(&mut qp.responder.turn, true) {
@@ -517,6 +517,12 @@ impl Core<'_> {
 
     /// Sends one response packet. Returns when the next may follow.
     fn send_response(&mut self, now: Ps, qp: &mut QueuePair) -> Option<Ps> {
+        if let (Some(run), Some(psn)) = (qp.run_of(Half::Responder), qp.cursor(Half::Responder)) {
+            match run.packet(psn, self.function.key_changes, &mut Vec::new()) {
+                Some(planned) => return Some(self.respond_of_run(now, qp, planned)),
+                None => qp.run = None,
+            }
+        }
         let path = qp.path(&self.view())?;
         let Answer { mut repr, read, executed } = qp.next_answer(&self.view(), now)?;
         let len = read.as_ref().map_or(0, |read| read.asked.packet);
@@ -536,7 +542,7 @@ impl Core<'_> {
                     data =
                         (len > 0).then(|| span(&self.function.fw.icm, read.asked.rkey, read.asked.va, len));
                     if let Some(rest) = read.rest {
-                        qp.responder.queue.push_front(rest);
+                        qp.responder.queue.push_front(Response::Read(rest));
                     }
                 }
                 packet
@@ -579,6 +585,7 @@ impl Core<'_> {
         if carries && qp.congestion.is_some() {
             self.limited_sent(now, qp, bytes);
         }
+        self.begin_run(qp, Half::Responder);
         Some(free)
     }
 }

@@ -5,14 +5,14 @@
 //! ([`Moved`]), and whatever else the step left in the outbox. In full flow ([`super::outflow`]) there are not even packets.
 
 use hca_spec::ids::{Psn, Qpn};
-use hca_spec::qpc::{QpState, ServiceType};
-use hca_spec::wire::aeth;
+use hca_spec::qpc::ServiceType;
+use hca_spec::wire::{Operation, aeth};
 
 use super::Executor;
 use super::core::{Core, Departing, HcaEvent};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::requester::Next as Turn;
-use crate::engines::qp::run::{Planned, Run};
+use crate::engines::qp::run::{Half, Planned};
 use crate::ground::event::Event;
 use crate::ground::region::{Pages, Payload};
 use crate::ground::time::Ps;
@@ -31,29 +31,37 @@ pub(crate) enum Moved {
     Sent(Sent<()>),
 }
 
-/// Who sends a run: its queue pair and the port; and packets that nobody needs any more.
+/// Who sends a run: its queue pair, which of that one's packets they are, and the port; and packets that nobody needs any more.
 pub(crate) struct Runner<'a> {
     pub(crate) qpn: Qpn,
+    pub(crate) half: Half,
     pub(crate) port: u8,
     pub(crate) spare: &'a mut Vec<Packet>,
 }
 
+impl Runner<'_> {
+    fn turn(&self) -> HcaEvent {
+        HcaEvent::turn(self.half, self.qpn)
+    }
+}
+
 impl Executor<'_> {
-    /// Whether the next packet of a queue pair is one of its run, nothing holds it back, and nobody else waits for its port.
+    /// Whether the next packet of that half of a queue pair is one of its run, nothing holds it back, and nobody else waits for its port.
     #[inline]
-    pub(crate) fn runs_plainly(&self, qpn: Qpn, port: u8) -> bool {
+    pub(crate) fn runs_plainly(&self, (qpn, half): (Qpn, Half), port: u8) -> bool {
         let Core { chip, function, .. } = &self.core;
         let (Some(qp), Some(out)) = (self.qps.get(qpn.0), chip.ports.get(port)) else { return false };
-        let requester = &qp.requester;
-        let covers = |run: &Run| run.covers(requester.cursor, function.key_changes);
+        let goes_on = match half {
+            Half::Requester => qp.requester.deadline.is_some() && qp.requester.next() == Turn::Packet,
+            Half::Responder => true,
+        };
         self.side.parked.is_empty()
-            && qp.state == QpState::Rts
+            && qp.may_send_runs(half)
             && qp.congestion.is_none()
             && qp.group == 0
-            && requester.deadline.is_some()
-            && qp.run.as_deref().is_some_and(covers)
-            && requester.next() == Turn::Packet
-            && out.is_left_to(qpn, qp.lane)
+            && qp.is_in_run(half, function.key_changes)
+            && goes_on
+            && out.is_left_to((qpn, half), qp.lane)
     }
 
     /// The queue pair's turn has come.
@@ -62,9 +70,9 @@ impl Executor<'_> {
         let Some(qp) = self.qps.get_mut(runner.qpn.0) else { return };
         let lane = qp.port_lane();
         match self.core.may_send(lane) {
-            true if self.core.is_to_be_planned(qp) => self.admit(now, HcaEvent::SendTurn(runner.qpn)),
+            true if self.core.is_to_be_planned(qp, runner.half) => self.admit(now, runner.turn()),
             true => self.core.send_of_run(now, qp, runner, moved),
-            false => self.core.wait_for_room(now, lane, HcaEvent::SendTurn(runner.qpn)),
+            false => self.core.wait_for_room(now, lane, runner.turn()),
         }
     }
 
@@ -117,8 +125,8 @@ impl Executor<'_> {
                 Some((at, ..)) if at > now => moved(Moved::Turn(at)),
                 Some(_) => {
                     let Some(qp) = self.qps.get_mut(runner.qpn.0) else { return };
-                    match self.core.is_to_be_planned(qp) {
-                        true => self.admit(now, HcaEvent::SendTurn(runner.qpn)),
+                    match self.core.is_to_be_planned(qp, runner.half) {
+                        true => self.admit(now, runner.turn()),
                         false => self.core.send_of_run(now, qp, runner, moved),
                     }
                 }
@@ -133,21 +141,24 @@ impl Executor<'_> {
     pub(crate) fn receive_alike(&mut self, now: Ps, packet: &Packet) -> bool {
         let Self { core, qps, side, .. } = self;
         side.parked.is_empty()
-            && qps.get_mut(packet.repr().dest_qp.0).is_some_and(|qp| core.write_alike(now, qp, packet))
+            && qps.get_mut(packet.repr().dest_qp.0).is_some_and(|qp| core.take_alike(now, qp, packet))
     }
 
-    /// Whether the packet with that PSN is the one that a queue pair expects.
+    /// Whether the packet with that PSN is the one that a queue pair expects of its peer's requests, or of the response to its read.
     #[inline]
-    pub(crate) fn expects(&self, qpn: Qpn, psn: Psn) -> bool {
-        self.qps.get(qpn.0).is_some_and(|qp| qp.responder.epsn == psn)
+    pub(crate) fn expects(&self, (qpn, half): (Qpn, Half), psn: Psn) -> bool {
+        self.qps.get(qpn.0).is_some_and(|qp| match half {
+            Half::Requester => qp.responder.epsn == psn,
+            Half::Responder => qp.reads_next(psn).is_some(),
+        })
     }
 }
 
 impl Core<'_> {
     /// Whether what a turn to send reads has to be planned: memory may answer later, and the next packet is none of a run.
     #[inline]
-    fn is_to_be_planned(&self, qp: &QueuePair) -> bool {
-        self.function.outstanding.is_some() && !qp.is_in_run(self.function.key_changes)
+    fn is_to_be_planned(&self, qp: &QueuePair, half: Half) -> bool {
+        self.function.outstanding.is_some() && !qp.is_in_run(half, self.function.key_changes)
     }
 
     /// The next packet of a run is made, and the next turn asked for.
@@ -159,25 +170,40 @@ impl Core<'_> {
         runner: &mut Runner<'_>,
         moved: &mut impl FnMut(Moved),
     ) {
-        qp.sq.turn = false;
-        let idle_from = self.chip.units.idle_from(now);
-        qp.sq.yielded = idle_from > now && !qp.sq.yielded;
-        if qp.sq.yielded {
-            return self.ask_run_turn(idle_from, qp, moved);
+        let half = runner.half;
+        *qp.turn(half) = false;
+        if half == Half::Requester {
+            let idle_from = self.chip.units.idle_from(now);
+            qp.sq.yielded = idle_from > now && !qp.sq.yielded;
+            if qp.sq.yielded {
+                return self.ask_run_turn(idle_from, qp, half, moved);
+            }
         }
-        let cursor = qp.requester.cursor;
-        let run = qp.run.as_deref();
-        let planned = run.and_then(|run| run.packet(cursor, self.function.key_changes, runner.spare));
+        let run = qp.run_of(half).zip(qp.cursor(half));
+        let keys = self.function.key_changes;
+        let planned = run.and_then(|(run, cursor)| run.packet(cursor, keys, runner.spare));
         // It has ended on the way.
-        let Some(planned) = planned else { return self.send_packet(now, qp) };
+        let Some(planned) = planned else {
+            return match half {
+                Half::Requester => self.send_packet(now, qp),
+                Half::Responder => self.take_response_turn(now, qp),
+            };
+        };
         let Planned { mut packet, psn, operation, index, data } = planned;
-        qp.requester.advance(psn, 1);
+        qp.made(half, psn, 1);
         let (qpn, service) = (qp.qpn, self.chip.timing.transmit());
         let free = self.chip.units.send(now, qpn.0, service);
         let ready = self.chip.units.gather(now, qpn.0, free, std::iter::once(data));
-        let departs = self.chip.units.depart(qpn.0, ready);
+        let departs = match half {
+            Half::Requester => self.chip.units.depart(qpn.0, ready),
+            Half::Responder => self.chip.units.answer_departs(qpn.0, ready),
+        };
         let bytes = packet.len() as u32;
-        self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
+        let made = match half {
+            Half::Requester => Event::Build { qpn, index, psn, operation, bytes },
+            Half::Responder => Event::Respond { qpn, psn, operation, bytes },
+        };
+        self.note_job(now, free, service, made);
         let lane = match (self.chip.managed.port(runner.port), self.chip.ports.get_mut(runner.port)) {
             (Some(own), Some(out)) if !out.outlet.keeps(own, &packet) => {
                 let lane = out.outlet.choose_lane(own, &mut packet);
@@ -194,19 +220,36 @@ impl Core<'_> {
             }
             None => self.launch(departs, runner.port, operation, packet),
         };
-        self.ask_run_turn(free, qp, moved);
+        self.ask_run_turn(free, qp, half, moved);
+    }
+
+    /// Sends a response packet of a run. Returns when the next may follow.
+    pub(super) fn respond_of_run(&mut self, now: Ps, qp: &mut QueuePair, planned: Planned) -> Ps {
+        let Planned { packet, psn, operation, data, .. } = planned;
+        qp.made(Half::Responder, psn, 1);
+        let (qpn, service) = (qp.qpn, self.chip.timing.transmit());
+        let free = self.chip.units.send(now, qpn.0, service);
+        let ready = self.chip.units.gather(now, qpn.0, free, std::iter::once(data));
+        let departs = self.chip.units.answer_departs(qpn.0, ready);
+        let bytes = packet.len() as u32;
+        self.note_job(now, free, service, Event::Respond { qpn, psn, operation, bytes });
+        qp.lane = self.launch(departs, qp.port(), operation, packet);
+        if qp.congestion.is_some() {
+            self.limited_sent(now, qp, bytes);
+        }
+        free
     }
 
     /// Schedules a turn of the queue pair that sends a run, unless one is.
     #[inline]
-    fn ask_run_turn(&mut self, at: Ps, qp: &mut QueuePair, moved: &mut impl FnMut(Moved)) {
-        if std::mem::replace(&mut qp.sq.turn, true) {
+    fn ask_run_turn(&mut self, at: Ps, qp: &mut QueuePair, half: Half, moved: &mut impl FnMut(Moved)) {
+        if std::mem::replace(qp.turn(half), true) {
             return;
         }
         let (lane, limit) = (qp.port_lane(), self.chip.timing.egress_buffer());
         match self.chip.ports.get(lane.port).is_none_or(|out| out.has_room(lane.lane, limit)) {
             true => moved(Moved::Turn(at)),
-            false => self.wait_for_room(at, lane, HcaEvent::SendTurn(qp.qpn)),
+            false => self.wait_for_room(at, lane, HcaEvent::turn(half, qp.qpn)),
         }
     }
 
@@ -246,14 +289,42 @@ impl Core<'_> {
 
     /// Takes a packet of a message in progress, see [`Executor::receive_alike`].
     #[inline]
-    fn write_alike(&mut self, now: Ps, qp: &mut QueuePair, packet: &Packet) -> bool {
+    fn take_alike(&mut self, now: Ps, qp: &mut QueuePair, packet: &Packet) -> bool {
         let (repr, payload) = (packet.repr(), packet.payload());
-        let plain = qp.service == ServiceType::Rc
-            && repr.psn == qp.responder.epsn
-            && qp.responder.fault.is_none()
-            && payload.len() == qp.params.mtu
-            && !packet.met_congestion();
-        plain && self.write_next(now, qp, (packet.path(), repr), (repr.psn, repr.ack_req), payload)
+        let plain =
+            qp.service == ServiceType::Rc && payload.len() == qp.params.mtu && !packet.met_congestion();
+        if repr.operation == Operation::ReadResponseMiddle {
+            return plain && self.read_next(now, qp, repr.psn, payload);
+        }
+        let expected = repr.psn == qp.responder.epsn && qp.responder.fault.is_none();
+        plain
+            && expected
+            && self.write_next(now, qp, (packet.path(), repr), (repr.psn, repr.ack_req), payload)
+    }
+
+    /// Writes the next packet of the response to the read in progress where it belongs. `false`: it has to be received as any packet
+    /// is.
+    #[inline]
+    pub(super) fn read_next(&mut self, now: Ps, qp: &mut QueuePair, psn: Psn, payload: Payload<'_>) -> bool {
+        // As any input, where writes that were posted are too many.
+        if self.function.outstanding.as_ref().is_some_and(|outstanding| !outstanding.takes_writes()) {
+            return false;
+        }
+        let Some(at) = qp.reads_next(psn) else { return false };
+        let landing = qp.read_landing(self.function.key_changes);
+        let place = landing.and_then(|landing| landing.place(at, payload.len()));
+        let written = |(pages, offset): (&Pages, u64)| pages.write(&*self.function.memory, offset, payload);
+        if place.is_none_or(|place| written(place).is_err()) {
+            return false;
+        }
+        let (qpn, operation) = (qp.qpn, Operation::ReadResponseMiddle);
+        self.note(now, Event::Answered { qpn, psn, operation, syndrome: 0 });
+        if let Some(message) = qp.requester.messages.front_mut() {
+            message.answered += 1;
+        }
+        self.progress(now, qp);
+        self.ask_behind_data(now, qp, false);
+        true
     }
 
     /// Writes the next packet of a message in progress where it belongs, with the headers of any packet of it; `asks`: for an

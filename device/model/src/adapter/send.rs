@@ -21,7 +21,7 @@ use crate::engines::qp::message::Message;
 use crate::engines::qp::page_fault::FaultedWqe;
 use crate::engines::qp::pieces::spans;
 use crate::engines::qp::requester::{Cursor, Next, WqeAction};
-use crate::engines::qp::run::Planned;
+use crate::engines::qp::run::{Half, Planned};
 use crate::engines::qp::send::{MAX_WQE, blocks_of, check_control, copy_blocks, copy_index, error_counters};
 use crate::engines::qp::umr::{self, Change};
 use crate::engines::qp::wqe::{BadWqe, SpareWqes, Wqe};
@@ -372,6 +372,7 @@ impl Core<'_> {
     /// Fetches one WQE and begins it. `false`: it has no packet to send now. What is done at once (datagrams,
     /// local operations) asks for the next turn itself: one WQE a turn, so that none is free of time.
     fn next_message(&mut self, now: Ps, qp: &mut QueuePair) -> bool {
+        qp.sq.waits_for_responses = false;
         if qp.state != QpState::Rts {
             return false;
         }
@@ -430,6 +431,7 @@ impl Core<'_> {
         match qp.classify_wqe(&wqe) {
             WqeAction::Held(why) => {
                 qp.sq.head = head;
+                qp.sq.waits_for_responses = matches!(why, Hold::ReadDepth | Hold::Fence);
                 self.note(now, Event::Held { qpn, why });
                 false
             }
@@ -585,7 +587,7 @@ impl Core<'_> {
     /// Builds and sends the packet at the cursor.
     #[inline(always)]
     fn transmit_cursor(&mut self, now: Ps, qp: &mut QueuePair) -> Option<Sending> {
-        if let Some(run) = &qp.run {
+        if let Some(run) = qp.run_of(Half::Requester) {
             match run.packet(qp.requester.cursor, self.function.key_changes, &mut Vec::new()) {
                 Some(planned) => return Some(self.transmit_run(now, qp, planned)),
                 None => qp.run = None,
@@ -635,7 +637,7 @@ impl Core<'_> {
         }
         let built = (packet, index, psn, repr.operation);
         let sent = self.launch_request(now, qp, (free, ready), service, built);
-        self.begin_run(qp);
+        self.begin_run(qp, Half::Requester);
         Some(sent)
     }
 

@@ -53,6 +53,22 @@ impl Recent {
     }
 }
 
+/// The tags of the first and the last line of translations that a range needs: two at most. `None`: it needs none.
+#[inline]
+fn lines_of(data: &Place) -> Option<[u64; 2]> {
+    let shift = data.page?.saturating_add(LINE_SHIFT).min(63);
+    let (first, last) = (data.va >> shift, data.va.saturating_add(data.len as u64 - 1) >> shift);
+    Some([first, last.min(first.saturating_add(1))].map(|line| u64::from(data.key) << 40 ^ line))
+}
+
+impl Receives {
+    /// The key under which the payload of all goes, if where it goes is looked up.
+    #[inline]
+    pub(crate) fn key(&self) -> Option<u32> {
+        self.key
+    }
+}
+
 #[inline]
 fn is_past(end: Ps, now: Ps) -> bool {
     end.0 >> PAGE < now.0 >> PAGE
@@ -62,6 +78,8 @@ fn is_past(end: Ps, now: Ps) -> bool {
 #[derive(Debug)]
 pub(crate) struct Sends {
     number: u32,
+    /// They are answers, which keep their order among themselves.
+    answers: bool,
     service: Ps,
     /// Requests that the data of a packet takes, what each takes of the link and what its data does.
     requests: usize,
@@ -86,6 +104,8 @@ pub(crate) struct Receives {
     number: u32,
     service: Ps,
     bytes: usize,
+    /// The key under which the payload of all goes, if where it goes is looked up as they come.
+    key: Option<u32>,
     /// What a write takes of the link, and then until the host sees it.
     write: Ps,
     latency: Ps,
@@ -97,8 +117,14 @@ pub(crate) struct Receives {
 }
 
 impl Units {
-    /// Begins a series of packets that queue pair `number` sends, with data like that. `None`: they have to be booked one by one.
-    pub(crate) fn begin_sends(&mut self, number: u32, service: Ps, data: &Place) -> Option<Sends> {
+    /// Begins a series of packets that queue pair `number` sends, with data like that; `answers`: they are responses. `None`: they have to
+    /// be booked one by one.
+    pub(crate) fn begin_sends(
+        &mut self,
+        (number, answers): (u32, bool),
+        service: Ps,
+        data: &Place,
+    ) -> Option<Sends> {
         // A packet whose bookings are not past has tags of its own.
         let reads = self.bus.alike_reads(data.va, data.len, RECENT + 1)?;
         let lane = *self.lane(number);
@@ -107,6 +133,7 @@ impl Units {
         let others = reads.count as u64 - 1;
         (known && service > Ps::ZERO).then(|| Sends {
             number,
+            answers,
             service,
             requests: reads.count,
             request: reads.request,
@@ -117,7 +144,7 @@ impl Units {
             up,
             down,
             free: lane.sends,
-            departs: lane.departs,
+            departs: if answers { lane.answers } else { lane.departs },
             tag: self.bus.next_tag(),
             recent: Recent::default(),
         })
@@ -157,18 +184,21 @@ impl Units {
     /// Whether the lines of translations of a packet's data are in their cache; they are used now, if they are.
     #[inline]
     fn finds_translation(&mut self, data: &Place) -> bool {
-        let Some(page) = data.page else { return true };
-        let shift = page.saturating_add(LINE_SHIFT).min(63);
-        let (first, last) = (data.va >> shift, data.va.saturating_add(data.len as u64 - 1) >> shift);
-        let tag = |line: u64| u64::from(data.key) << 40 ^ line;
-        if first == last && self.translations.used_last(tag(first)) {
-            return self.translations.touch(tag(first));
+        let Some([first, last]) = lines_of(data) else { return true };
+        if first == last && self.translations.used_last(first) {
+            return self.translations.touch(first);
         }
-        let lines = first..=last.min(first.saturating_add(1));
-        let translations = &mut self.translations;
-        let known =
-            lines.clone().all(|line| translations.used_last(tag(line)) || translations.holds(tag(line)));
-        known && lines.fold(true, |_, line| translations.touch(tag(line)))
+        self.holds_translation(data) && {
+            self.translations.touch(first);
+            first == last || self.translations.touch(last)
+        }
+    }
+
+    /// Whether they are there.
+    #[inline]
+    pub(crate) fn holds_translation(&self, data: &Place) -> bool {
+        let holds = |line: u64| self.translations.used_last(line) || self.translations.holds(line);
+        lines_of(data).is_none_or(|[first, last]| holds(first) && (first == last || holds(last)))
     }
 
     /// A series is over.
@@ -183,7 +213,11 @@ impl Units {
             self.bus.book_alike((now, free), tag, (requests, request), (latency, completion));
         }
         let lane = self.lane(number);
-        (lane.sends, lane.departs) = (sends.free, sends.departs);
+        lane.sends = sends.free;
+        match sends.answers {
+            true => lane.answers = sends.departs,
+            false => lane.departs = sends.departs,
+        }
         self.jobs += count;
         self.busy += service.times(count);
         self.contexts.use_again(count);
@@ -191,17 +225,24 @@ impl Units {
         self.bus.count_alike(count, requests, sends.tag);
     }
 
-    /// Begins a series of packets with payload of so many bytes that come for queue pair `number`. `None`: they have to be booked one by
-    /// one.
-    pub(crate) fn begin_receives(&mut self, number: u32, service: Ps, bytes: usize) -> Option<Receives> {
+    /// Begins a series of packets with payload of so many bytes that come for queue pair `number`; where it goes is looked up under `key`.
+    /// `None`: they have to be booked one by one.
+    pub(crate) fn begin_receives(
+        &mut self,
+        number: u32,
+        service: Ps,
+        (bytes, key): (usize, Option<u32>),
+    ) -> Option<Receives> {
         let (write, latency) = self.bus.idle_write(bytes)?;
         let lane = *self.lane(number);
         let (up, _) = self.bus.ahead();
-        let known = self.contexts.used_last(number.into());
+        let known =
+            self.contexts.used_last(number.into()) && key.is_none_or(|key| self.keys.used_last(key.into()));
         (known && service > Ps::ZERO && bytes > 0 && !self.has_further_pieces(bytes)).then(|| Receives {
             number,
             service,
             bytes,
+            key,
             write,
             latency,
             units: self.receivers.ahead(),
@@ -212,16 +253,25 @@ impl Units {
         })
     }
 
-    /// The next one comes at `now`: the same as [`Units::receive`]. `None`: it has to wait for something, and nothing has happened.
+    /// The next one comes at `now`, and its payload goes there: the same as [`Units::receive`]. `None`: it has to wait for something, and
+    /// nothing has happened.
     #[inline]
-    pub(crate) fn receive_next(&mut self, receives: &mut Receives, now: Ps) -> Option<Ps> {
-        let Receives { service, write, latency, .. } = *receives;
-        if receives.free > now || !receives.recent.has_place(now) {
+    pub(crate) fn receive_next(
+        &mut self,
+        receives: &mut Receives,
+        now: Ps,
+        to: Option<&Place>,
+    ) -> Option<Ps> {
+        let Receives { service, write, latency, key, .. } = *receives;
+        if receives.free > now || !receives.recent.has_place(now) || key != to.map(|to| to.key) {
             return None;
         }
         receives.units.begin(now)?;
         let worked = now + service;
         receives.up.begin(worked)?;
+        if to.is_some_and(|to| !self.finds_translation(to)) {
+            return None;
+        }
         let done = worked + write;
         receives.units.put(now, service);
         receives.up.put(worked, write);
@@ -248,7 +298,8 @@ impl Units {
         (is_idle && handled >= receives.handled).then_some(handled)
     }
 
-    /// So many come as [`Units::receives_regularly`] asks, the first at `first`.
+    /// So many come as [`Units::receives_regularly`] asks, the first at `first`. Where their payload goes was [looked
+    /// up](Units::find_place).
     #[inline]
     pub(crate) fn receive_all(&self, receives: &mut Receives, first: Ps, gap: Ps, count: u64) {
         let Receives { service, write, latency, .. } = *receives;
@@ -265,9 +316,15 @@ impl Units {
         (receives.free, receives.handled) = (worked, worked + write + latency);
     }
 
+    /// Where the payload of a packet of such a series goes is looked up, if that [is known](Units::holds_translation).
+    #[inline]
+    pub(crate) fn find_place(&mut self, to: &Place) {
+        self.finds_translation(to);
+    }
+
     /// A series is over.
     pub(crate) fn end_receives(&mut self, receives: &Receives) {
-        let Receives { number, service, bytes, write, .. } = *receives;
+        let Receives { number, service, bytes, key, write, .. } = *receives;
         let count = receives.recent.count as u64;
         if count == 0 {
             return;
@@ -281,6 +338,9 @@ impl Units {
         self.jobs += count;
         self.busy += service.times(count);
         self.contexts.use_again(count);
+        if key.is_some() {
+            self.keys.use_again(count);
+        }
         self.bus.count_writes(count, bytes);
     }
 }
@@ -300,16 +360,17 @@ mod tests {
     }
 
     /// One by one, as packets are booked.
-    fn send(units: &mut Units, now: Ps, data: Place) -> (Ps, Ps) {
+    fn send(units: &mut Units, answers: bool, now: Ps, data: Place) -> (Ps, Ps) {
         let free = units.send(now, 3, SERVICE);
         let ready = units.gather(now, 3, free, std::iter::once(data));
-        (free, units.depart(3, ready))
+        (free, if answers { units.answer_departs(3, ready) } else { units.depart(3, ready) })
     }
 
     /// Of what finds the units idle and of what does not, whatever comes behind it.
     #[test]
     fn a_series_is_what_one_by_one_is() {
-        for (tags, offset) in [("256", 0), ("84", 0), ("200", 100), ("40", 0)] {
+        let cases = [("256", 0), ("84", 0), ("200", 100), ("40", 0)];
+        for ((tags, offset), answers) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {
             let mut profile = Profile::connectx4();
             profile.set("pcie.read_tags", tags).unwrap();
             let timing = Timing::new(&profile);
@@ -317,7 +378,7 @@ mod tests {
             let mut random = SplitMix64(5);
             let (mut now, mut number, mut alike) = (Ps::from_us(1), 0, 0);
             for round in 0..600 {
-                let mut series = fast.begin_sends(3, SERVICE, &place(number, offset));
+                let mut series = fast.begin_sends((3, answers), SERVICE, &place(number, offset));
                 let gap = 250_000 + random.below(200_000);
                 for i in 0..random.below(40) {
                     let data = place(number, offset);
@@ -325,15 +386,20 @@ mod tests {
                     alike += u64::from(booked.is_some());
                     let booked = booked.unwrap_or_else(|| {
                         series.take().iter().for_each(|series| fast.end_sends(series));
-                        send(&mut fast, now, data)
+                        send(&mut fast, answers, now, data)
                     });
-                    assert_eq!(booked, send(&mut each, now, data), "{tags} tags, round {round}, packet {i}");
+                    assert_eq!(
+                        booked,
+                        send(&mut each, answers, now, data),
+                        "{tags} tags, round {round}, packet {i}"
+                    );
                     (now, number) = (now + Ps(gap + random.below(2) * random.below(3) * 16_000), number + 1);
                 }
                 series.iter().for_each(|series| fast.end_sends(series));
                 for _ in 0..random.below(3) {
                     let other = Place { len: 1 + random.below(600) as usize, ..place(random.below(200), 0) };
-                    assert_eq!(send(&mut fast, now, other), send(&mut each, now, other), "behind {round}");
+                    let booked = send(&mut fast, !answers, now, other);
+                    assert_eq!(booked, send(&mut each, !answers, now, other), "behind {round}");
                     now += Ps(random.below(300_000));
                 }
                 assert_eq!(fast.counts(), each.counts(), "{tags} tags, round {round}");
@@ -342,35 +408,41 @@ mod tests {
         }
     }
 
+    /// Whether where payload goes is looked up or not.
     #[test]
     fn a_series_of_packets_that_come_is_what_one_by_one_is() {
-        let timing = Timing::new(&Profile::connectx4());
-        let (mut fast, mut each) = (Units::new(&timing), Units::new(&timing));
-        let mut random = SplitMix64(6);
-        let (mut now, mut alike) = (Ps::from_us(1), 0);
-        for round in 0..600 {
-            let mut series = fast.begin_receives(3, SERVICE, LEN);
-            let gap = 250_000 + random.below(200_000);
-            for i in 0..random.below(40) {
-                let inbound = Inbound { bytes: LEN, ..Inbound::default() };
-                let booked = series.as_mut().and_then(|series| fast.receive_next(series, now));
-                alike += u64::from(booked.is_some());
-                let booked = booked.unwrap_or_else(|| {
-                    series.take().iter().for_each(|series| fast.end_receives(series));
-                    fast.receive(now, 3, SERVICE, inbound)
-                });
-                assert_eq!(booked, each.receive(now, 3, SERVICE, inbound), "round {round}, packet {i}");
-                now += Ps(gap + random.below(2) * random.below(3) * 16_000);
+        for looked_up in [false, true] {
+            let timing = Timing::new(&Profile::connectx4());
+            let (mut fast, mut each) = (Units::new(&timing), Units::new(&timing));
+            let mut random = SplitMix64(6);
+            let (mut now, mut alike, mut number) = (Ps::from_us(1), 0, 0);
+            for round in 0..600 {
+                let key = looked_up.then(|| place(0, 0).key);
+                let mut series = fast.begin_receives(3, SERVICE, (LEN, key));
+                let gap = 250_000 + random.below(200_000);
+                for i in 0..random.below(40) {
+                    let to = looked_up.then(|| place(number, 64));
+                    let inbound = Inbound { bytes: LEN, to, ..Inbound::default() };
+                    let booked =
+                        series.as_mut().and_then(|series| fast.receive_next(series, now, to.as_ref()));
+                    alike += u64::from(booked.is_some());
+                    let booked = booked.unwrap_or_else(|| {
+                        series.take().iter().for_each(|series| fast.end_receives(series));
+                        fast.receive(now, 3, SERVICE, inbound)
+                    });
+                    assert_eq!(booked, each.receive(now, 3, SERVICE, inbound), "round {round}, packet {i}");
+                    (now, number) = (now + Ps(gap + random.below(2) * random.below(3) * 16_000), number + 1);
+                }
+                series.iter().for_each(|series| fast.end_receives(series));
+                for _ in 0..random.below(3) {
+                    let inbound = Inbound { bytes: random.below(600) as usize, ..Inbound::default() };
+                    let booked = fast.receive(now, 3, SERVICE, inbound);
+                    assert_eq!(booked, each.receive(now, 3, SERVICE, inbound), "behind {round}");
+                    now += Ps(random.below(300_000));
+                }
+                assert_eq!(fast.counts(), each.counts(), "round {round}");
             }
-            series.iter().for_each(|series| fast.end_receives(series));
-            for _ in 0..random.below(3) {
-                let inbound = Inbound { bytes: random.below(600) as usize, ..Inbound::default() };
-                let booked = fast.receive(now, 3, SERVICE, inbound);
-                assert_eq!(booked, each.receive(now, 3, SERVICE, inbound), "behind {round}");
-                now += Ps(random.below(300_000));
-            }
-            assert_eq!(fast.counts(), each.counts(), "round {round}");
+            assert!(alike > 3_000, "{alike}");
         }
-        assert!(alike > 3_000, "{alike}");
     }
 }

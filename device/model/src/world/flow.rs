@@ -20,11 +20,14 @@ use super::pace::Pace;
 use super::stages::{Stage, earlier};
 use super::train::Train;
 use super::{Class, Event, World};
+use crate::adapter::Executor;
 use crate::adapter::core::HcaEvent;
 use crate::adapter::outflow::{Flown, Outflow, Rest};
-use crate::engines::qp::run::Run;
+use crate::engines::qp::landing::Places;
+use crate::engines::qp::run::{Half, Run};
 use crate::ground::node::{HcaId, PortRef};
 use crate::ground::time::{EventHeap, Key, Ps};
+use crate::ground::timing::Place;
 use crate::link_layer::{Packet, blocks};
 
 /// So many packets are written at once at the most, whose events were one by one: 256 KiB, however often the owner was asked between them. In
@@ -47,6 +50,8 @@ pub(super) struct Flow {
     apart: Apart,
     /// Runs that the queue pair had before, and of which packets are under way.
     before: VecDeque<Box<Run>>,
+    /// Where the payload goes of packets that come next, where that is looked up as they come.
+    places: Option<Places>,
     /// Events so far.
     events: u32,
 }
@@ -56,6 +61,13 @@ struct Times {
     departs: VecDeque<Key>,
     arrives: VecDeque<Key>,
     receives: VecDeque<Key>,
+}
+
+/// Packets that have come and are to be written yet: how many, and when the last came.
+#[derive(Default)]
+struct PutOff {
+    count: u32,
+    last: Ps,
 }
 
 /// A flow whose owner does something else that concerns no packet.
@@ -109,6 +121,21 @@ fn keep(times: &mut VecDeque<Key>, first: &mut Key, key: Key) {
         *first = key;
     }
     times.push_back(key);
+}
+
+/// Where the payload of the packet with that PSN goes, for that queue pair.
+#[inline]
+fn place_at(
+    places: &mut Option<Places>,
+    receiver: &Executor<'_>,
+    (qpn, psn): (Qpn, Psn),
+    payload: usize,
+) -> Option<Place> {
+    if let Some(place) = places.as_ref().and_then(|places| places.at(psn)) {
+        return Some(place);
+    }
+    *places = receiver.places(qpn, psn, payload);
+    places.as_ref()?.at(psn)
 }
 
 /// All that is due up to `until` has happened: whether what is due next, at `at`, is to. Then that is how far the owner wants it.
@@ -204,10 +231,10 @@ impl World {
         until: &mut Ps,
         pace: &mut impl Pace,
     ) -> Result<Ended, Beyond> {
-        let mut put_off = 0;
+        let mut put_off = PutOff::default();
         let done = self.flow_through(train, flow, others, until, pace, &mut put_off);
-        if put_off > 0 {
-            self.write_put_off(train, flow, put_off);
+        if put_off.count > 0 {
+            self.write_put_off(train, flow, &put_off);
         }
         let sender = self.hcas.get_mut(train.from.0).and_then(|hca| hca.executor(FunctionId::FIRST));
         if let Some(mut sender) = sender {
@@ -216,8 +243,9 @@ impl World {
         done
     }
 
-    /// The payload of the last packets that have come is written, so many.
-    fn write_put_off(&mut self, train: &Train, flow: &Flow, count: u32) {
+    /// The payload of the last packets that have come is written.
+    fn write_put_off(&mut self, train: &Train, flow: &Flow, PutOff { count, last }: &PutOff) {
+        let (count, last) = (*count, *last);
         let Ok([from, to]) = self.hcas.get_disjoint_mut([train.from.0, train.way.to.0]) else { return };
         let (Some(sender), Some(mut receiver)) =
             (from.executor(FunctionId::FIRST), to.executor(FunctionId::FIRST))
@@ -227,7 +255,7 @@ impl World {
         let first = flow.next.add(count.wrapping_neg());
         let Some(run) = run_at(&flow.before, sender.run_of(train.qpn), first) else { return };
         let payload = run.payloads(first, count);
-        receiver.write_put_off(flow.sample.repr(), (flow.next, count), payload);
+        receiver.write_put_off(flow.sample.repr(), (flow.next, count, last), payload);
     }
 
     /// The same; `put_off` counts packets whose payload is to be written yet.
@@ -238,15 +266,15 @@ impl World {
         others: Key,
         until: &mut Ps,
         pace: &mut impl Pace,
-        put_off: &mut u32,
+        put_off: &mut PutOff,
     ) -> Result<Ended, Beyond> {
         let effects = self.has_effects();
         let intake = self.intake(train.way.link, PortRef::of_hca(train.way.to, train.way.to_port));
         let Self { hcas, heap, links, trace, commands, captured, now, .. } = self;
-        let (way, qpn) = (train.way, train.qpn);
+        let (way, qpn, half) = (train.way, train.qpn, train.half);
         let both = hcas.get_disjoint_mut([train.from.0, way.to.0]).ok();
         let both = both.and_then(|[from, to]| {
-            let sender = from.executor(FunctionId::FIRST)?.sending((qpn, way.from_port))?;
+            let sender = from.executor(FunctionId::FIRST)?.sending((qpn, half), way.from_port)?;
             Some((sender, to.executor(FunctionId::FIRST)?))
         });
         let link = links.get_mut(way.link).and_then(|link| {
@@ -263,6 +291,7 @@ impl World {
         let there = Class::Node.at(way.to, 0);
         let credits_at = Class::Credit.at(train.from, way.from_port);
         let peer = sample.repr().dest_qp;
+        let reads = half == Half::Responder;
         let (lane, room, service) = (out.lane(), blocks(len), receiver.flow_service(sample.repr(), *payload));
         let run = run_at(&flow.before, sender.run(), *next);
         let silent = run.map_or(0, |run| run.silent(*next).min(run.left(*next)).min(PUT_OFF));
@@ -283,6 +312,7 @@ impl World {
                     intake: intake.as_ref(),
                     heap,
                     peer,
+                    reads,
                     service,
                     room,
                     may_put_off,
@@ -295,7 +325,7 @@ impl World {
                 done?;
                 before = limit(heap);
             }
-            let Flow { out, times, next, sample, payload, left, apart, before: runs, events, .. } =
+            let Flow { out, times, next, sample, payload, left, apart, before: runs, places, events } =
                 &mut *flow;
             let Times { departs, arrives, receives } = times;
             let (mut key, mut stage) = train.next_that_moves();
@@ -309,7 +339,7 @@ impl World {
                 }
                 let is_quiet = match quiet {
                     Stage::Depart => sender.only_joins(first.at().max(*now), out),
-                    _ => *put_off < may_put_off && !apart.has(*next),
+                    _ => put_off.count < may_put_off && !apart.has(*next),
                 };
                 if !is_quiet {
                     (key, stage) = (first, quiet);
@@ -329,7 +359,7 @@ impl World {
                 } else {
                     take(receives, train.first_mut(quiet));
                     *next = next.next();
-                    *put_off += 1;
+                    *put_off = PutOff { count: put_off.count + 1, last: *now };
                 }
                 match pace.may_unseen() {
                     Some(true) => {}
@@ -361,7 +391,7 @@ impl World {
                         Flown::Turn(at) => {
                             let key = heap.reserve(at.max(now), own);
                             if !train.keep_turn(Stage::Turn, key) {
-                                heap.push_reserved(key, train.own(HcaEvent::SendTurn(qpn)));
+                                heap.push_reserved(key, train.own(train.own_turn()));
                             }
                         }
                         Flown::Port(at) => {
@@ -410,7 +440,9 @@ impl World {
                 Stage::Arrive => {
                     take(arrives, train.first_mut(Stage::Arrive));
                     let of = (*payload, len, sample.lane());
-                    let at = receiver.flow_arrive(now, way.to_port, peer, service, of, &mut None);
+                    let psn = next.add(receives.len() as u32);
+                    let to = if reads { place_at(places, &receiver, (peer, psn), *payload) } else { None };
+                    let at = receiver.flow_arrive(now, way.to_port, (peer, service), of, to, &mut None);
                     if receiver.core.traces() {
                         sample.set_psn(next.add(receives.len() as u32));
                         receiver.core.note_received(now, at, service, sample);
@@ -431,7 +463,7 @@ impl World {
                         before = limit(heap);
                     }
                 }
-                Stage::Receive if *put_off > 0 => {
+                Stage::Receive if put_off.count > 0 => {
                     // It happens when those before it are written.
                     *events -= 1;
                     return Err(Beyond::Full);

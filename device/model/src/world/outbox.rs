@@ -107,8 +107,8 @@ impl World {
                 return;
             };
             let epoch = *epoch;
-            if let Some(qpn) = runs.take_begun() {
-                self.begin_train(id, qpn);
+            if let Some(sender) = runs.take_begun() {
+                self.begin_train(id, sender);
                 continue;
             }
             let (now, heap) = (self.now, &mut self.heap);

@@ -63,7 +63,7 @@ impl World {
     /// An event of its sender.
     #[inline]
     fn step_send(&mut self, train: &mut Box<Train>, stage: Stage) -> bool {
-        let (from, qpn, port) = (train.from, train.qpn, train.way.from_port);
+        let (from, qpn, half, port) = (train.from, train.qpn, train.half, train.way.from_port);
         let packet = match stage {
             Stage::Depart => train.take(stage),
             _ => {
@@ -76,16 +76,16 @@ impl World {
         let Some(mut sender) = hcas.get_mut(from.0).and_then(|hca| hca.executor(FunctionId::FIRST)) else {
             return false;
         };
-        if !sender.runs_plainly(qpn, port) {
+        if !sender.runs_plainly((qpn, half), port) {
             match (stage, packet) {
-                (Stage::Turn, _) => sender.try_turn(now, HcaEvent::SendTurn(qpn)),
+                (Stage::Turn, _) => sender.try_turn(now, train.own_turn()),
                 (Stage::Depart, Some(packet)) => sender.depart(now, train.departing(packet)),
                 _ => sender.port_turn(now, port),
             }
             return self.send_off(train);
         }
         let mut spare = std::mem::take(&mut train.spare);
-        let mut runner = Runner { qpn, port, spare: &mut spare };
+        let mut runner = Runner { qpn, half, port, spare: &mut spare };
         let departing = packet.map(|packet| train.departing(packet));
         let mut first = None;
         let mut others: Option<Vec<Sent<()>>> = None;
@@ -94,7 +94,7 @@ impl World {
             Moved::Turn(at) => {
                 let key = heap.reserve(at.max(now), own);
                 if !train.keep_turn(Stage::Turn, key) {
-                    heap.push_reserved(key, train.own(HcaEvent::SendTurn(qpn)));
+                    heap.push_reserved(key, train.own(train.own_turn()));
                 }
             }
             Moved::Port(at) => {
@@ -149,7 +149,7 @@ impl World {
             let (region, qpn, next) =
                 (packet.region().cloned(), packet.repr().dest_qp, packet.repr().psn.next());
             receiver.handle(now, HcaEvent::Receive(Arrived::checked(to_port, packet)));
-            train.known = region.filter(|_| receiver.expects(qpn, next));
+            train.known = region.filter(|_| receiver.expects((qpn, train.half), next));
         }
         let chip = receiver.core.chip;
         if !chip.out.is_empty() || chip.watch.as_ref().is_some_and(|watch| watch.has_news()) {

@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 use hca_firmware::FunctionId;
 use hca_spec::ids::Qpn;
-use hca_spec::qpc::QpState;
 use hca_spec::wire::Operation;
 
 use super::flow::Ended;
@@ -28,6 +27,7 @@ use super::track::Way;
 use super::{Class, Event, World};
 use crate::adapter::core::{Arrived, Departing, HcaEvent};
 use crate::engines::qp::replies::Verdict;
+use crate::engines::qp::run::Half;
 use crate::ground::node::{HcaId, PortRef};
 use crate::ground::region::Region;
 use crate::ground::time::{Key, Ps};
@@ -52,6 +52,8 @@ const PACKETS: usize = 3;
 pub(super) struct Train {
     pub(super) from: HcaId,
     pub(super) qpn: Qpn,
+    /// Which packets of its queue pair they are.
+    pub(super) half: Half,
     epochs: [u32; 2],
     /// Changes of the sender's memory keys when it began.
     pub(super) keys: u64,
@@ -70,11 +72,12 @@ pub(super) struct Train {
 }
 
 impl Train {
-    fn new(from: HcaId, qpn: Qpn, way: Way, epochs: [u32; 2], keys: u64) -> Self {
+    fn new(from: HcaId, (qpn, half): (Qpn, Half), way: Way, epochs: [u32; 2], keys: u64) -> Self {
         let first = [Key::NEVER; STAGES];
         Self {
             from,
             qpn,
+            half,
             epochs,
             keys,
             way,
@@ -200,7 +203,7 @@ impl Train {
     #[inline]
     pub(super) fn keep_event(&mut self, key: Key, hca: HcaId, event: HcaEvent) -> Result<(), HcaEvent> {
         match event {
-            HcaEvent::SendTurn(qpn) if hca == self.from && qpn == self.qpn => {
+            _ if hca == self.from && event.is_turn(self.half, self.qpn) => {
                 if self.keep_turn(Stage::Turn, key) { Ok(()) } else { Err(event) }
             }
             HcaEvent::PortTurn(port) if hca == self.from && port == self.way.from_port => {
@@ -233,9 +236,15 @@ impl Train {
         Event::Hca { hca: self.from, function: FunctionId::FIRST, epoch, event }
     }
 
+    /// The sender's turn.
+    #[inline]
+    pub(super) fn own_turn(&self) -> HcaEvent {
+        HcaEvent::turn(self.half, self.qpn)
+    }
+
     /// What the turns of the sender and of its port are to the heap.
     fn turns(&self) -> [Event; 2] {
-        [HcaEvent::SendTurn(self.qpn), HcaEvent::PortTurn(self.way.from_port)].map(|turn| self.own(turn))
+        [self.own_turn(), HcaEvent::PortTurn(self.way.from_port)].map(|turn| self.own(turn))
     }
 
     /// What the departure of a packet, its arrival, and its reception are to the heap.
@@ -293,7 +302,8 @@ impl Train {
         }
     }
 
-    /// The same for a packet that the sender receives: of its peer, that packets were received cuts nothing.
+    /// The same for a packet that the sender receives. Of its peer, that packets were received cuts nothing; nor do further reads and
+    /// what comes of its own, if it is responses that are sent.
     pub(super) fn is_cut_by_packet(&self, repr: &Repr) -> bool {
         match repr.dest_qp {
             Qpn(0 | 1) => true,
@@ -301,8 +311,14 @@ impl Train {
             _ if repr.ieth.is_some() => true,
             to if to != self.qpn => false,
             _ => {
-                let positive = repr.aeth.is_some_and(|aeth| matches!(Verdict::of(aeth), Verdict::Ack));
-                repr.operation != Operation::Acknowledge || !positive
+                let positive = repr.aeth.is_none_or(|aeth| matches!(Verdict::of(aeth), Verdict::Ack));
+                !positive
+                    || match self.half {
+                        Half::Requester => repr.operation != Operation::Acknowledge,
+                        Half::Responder => {
+                            repr.operation != Operation::ReadRequest && !repr.operation.is_response()
+                        }
+                    }
             }
         }
     }
@@ -356,18 +372,20 @@ impl World {
 
     /// An adapter has begun to send packets that are alike: they are a train.
     #[cold]
-    pub(super) fn begin_train(&mut self, from: HcaId, qpn: Qpn) {
+    pub(super) fn begin_train(&mut self, from: HcaId, (qpn, half): (Qpn, Half)) {
         if self.trains.iter().any(|train| train.from == from) {
             return;
         }
         let epoch = |id: HcaId| self.function(id.into()).map_or(0, |function| function.epoch);
         let qp = self.function(from.into()).and_then(|function| function.qps.get(qpn.0));
-        let port = qp.map_or(0, |qp| qp.port());
+        let (port, peer) = qp.map_or((0, Qpn(0)), |qp| (qp.port(), qp.params.remote_qpn));
         let keys = self.key_changes(from);
-        match self.plain_way(from, port) {
+        // What is read may be what is written, and the other way round: of that connection's packets, those the other way are none of a train.
+        let meets = |train: &Train| train.way.to == from && train.qpn == peer && train.half != half;
+        match self.plain_way(from, port).filter(|_| !self.trains.iter().any(|train| meets(train))) {
             Some(way) if self.trains.len() < MOST && self.heap.can_reserve(SEQUENCES) => {
                 let epochs = [epoch(from), epoch(way.to)];
-                self.trains.push(Box::new(Train::new(from, qpn, way, epochs, keys)));
+                self.trains.push(Box::new(Train::new(from, (qpn, half), way, epochs, keys)));
                 self.trains_begun += 1;
             }
             // Nobody keeps its packets.
@@ -557,7 +575,8 @@ impl World {
     #[cold]
     pub(super) fn collect_beside(&mut self, train: &mut Box<Train>) {
         let id = train.from;
-        let apart = Box::new(Train::new(id, train.qpn, train.way, train.epochs, train.keys));
+        let sender = (train.qpn, train.half);
+        let apart = Box::new(Train::new(id, sender, train.way, train.epochs, train.keys));
         self.trains.push(std::mem::replace(train, apart));
         self.collect(id, FunctionId::FIRST);
         if let Some(i) = self.trains.iter().position(|train| train.from == id) {
@@ -591,7 +610,7 @@ impl World {
         function.qps.get(train.qpn.0).is_some_and(|qp| {
             let out = hca.chip.ports.get(train.way.from_port);
             let waits = || out.is_some_and(|out| out.outlet.queues(Packet::is_referring));
-            qp.state == QpState::Rts
+            qp.may_send_runs(train.half)
                 && function.state.key_changes == train.keys
                 && (qp.run.is_some() || !train.is_empty() || waits() || self.keeps_flow_of(train))
         })

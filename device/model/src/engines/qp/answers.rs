@@ -30,18 +30,49 @@ pub(crate) enum Response {
         /// When it is executed.
         ready: Ps,
     },
-    /// `again`: the request is a duplicate, and has no responder resource of its own.
-    Read {
-        who: Accessor,
-        psn: Psn,
-        syndrome: u32,
-        msn: u32,
-        va: u64,
-        rkey: Mkey,
-        left: u64,
-        first: bool,
-        again: bool,
-    },
+    Read(ReadLeft),
+}
+
+/// What is left of a read that is being answered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadLeft {
+    pub(crate) who: Accessor,
+    /// PSN of the next packet.
+    pub(crate) psn: Psn,
+    pub(crate) syndrome: u32,
+    pub(crate) msn: u32,
+    /// Address of its data.
+    pub(crate) va: u64,
+    pub(crate) rkey: Mkey,
+    /// Bytes that are left.
+    pub(crate) left: u64,
+    /// Packets that were made.
+    pub(crate) passed: u32,
+    /// The request is a duplicate, and has no responder resource of its own.
+    pub(crate) again: bool,
+}
+
+impl ReadLeft {
+    /// So many packets of `mtu` bytes were made.
+    #[inline]
+    pub(crate) fn pass(&mut self, packets: u32, mtu: u64) {
+        let bytes = u64::from(packets) * mtu;
+        self.psn = self.psn.add(packets);
+        self.va = self.va.wrapping_add(bytes);
+        self.left = self.left.saturating_sub(bytes);
+        self.passed = self.passed.saturating_add(packets);
+    }
+}
+
+impl Response {
+    /// PSN of its next packet.
+    #[inline]
+    pub(crate) fn psn(&self) -> Psn {
+        match self {
+            Self::Ack { psn, .. } | Self::Atomic { psn, .. } => *psn,
+            Self::Read(read) => read.psn,
+        }
+    }
 }
 
 /// A response packet that is to be sent.
@@ -60,7 +91,7 @@ pub(crate) struct ReadData {
     pub(crate) who: Accessor,
     pub(crate) asked: RdmaAccess,
     /// What is left of the read.
-    pub(crate) rest: Option<Response>,
+    pub(crate) rest: Option<ReadLeft>,
 }
 
 impl Responder {
@@ -110,8 +141,9 @@ impl QueuePair {
                 repr.aeth = ack(syndrome, msn);
                 repr.atomic_ack = Some(original);
             }
-            Response::Read { who, psn, syndrome, msn, va, rkey, left, first, again } => {
-                let n = left.min(mtu);
+            Response::Read(read_left) => {
+                let ReadLeft { who, psn, syndrome, msn, va, rkey, left, passed, .. } = read_left;
+                let (n, first) = (left.min(mtu), passed == 0);
                 repr.psn = psn;
                 repr.operation = match (first, n == left) {
                     (true, true) => Operation::ReadResponseOnly,
@@ -123,19 +155,9 @@ impl QueuePair {
                     repr.aeth = ack(syndrome, msn);
                 }
                 let asked = RdmaAccess { psn, rkey, va, length: left, committed: 0, packet: n as usize };
-                let (psn, va, left) = (psn.next(), va.wrapping_add(n), left - n);
-                let rest = (left > 0).then_some(Response::Read {
-                    who,
-                    psn,
-                    syndrome,
-                    msn,
-                    va,
-                    rkey,
-                    left,
-                    first: false,
-                    again,
-                });
-                read = Some(ReadData { who, asked, rest });
+                let mut rest = read_left;
+                rest.pass(1, n);
+                read = Some(ReadData { who, asked, rest: (rest.left > 0).then_some(rest) });
             }
         }
         Some(Answer { repr, read, executed })
@@ -146,7 +168,7 @@ impl Rebase for Response {
     fn rebase(&mut self, by: Ps) {
         match self {
             Self::Atomic { ready, .. } => ready.rebase(by),
-            Self::Ack { .. } | Self::Read { .. } => {}
+            Self::Ack { .. } | Self::Read(_) => {}
         }
     }
 }

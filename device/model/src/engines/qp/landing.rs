@@ -1,19 +1,21 @@
-//! Landings: where the payload of a long write or send goes that comes in. Its key and pages are looked up once, for all of its
-//! packets that are left or the next of them.
+//! Landings: where the payload of a long write or send goes that comes in, or that of the response to a long read. Its key and pages
+//! are looked up once, for all of its packets that are left or the next of them.
 //!
 //! A change of keys ends it: its packets then look for themselves again, and meet what any packet meets.
 
 use std::ops::Range;
 
-use hca_spec::ids::Mkey;
+use hca_spec::ids::{Mkey, Psn};
 use hca_spec::wire::Operation;
+use hca_spec::wqe::SendOpcode;
 
 use super::QueuePair;
-use super::pieces::piece_at;
+use super::pieces::{piece_at, spans};
 use super::responder::Current;
 use crate::engines::mkey::{Access, Accessor, pages_of};
 use crate::engines::view::View;
 use crate::ground::region::Pages;
+use crate::ground::timing::Place;
 
 /// Fewer packets than these are not worth a landing.
 const LEAST: u64 = 3;
@@ -43,6 +45,33 @@ impl Landing {
     #[inline]
     pub(crate) fn left(&self, at: u64) -> u64 {
         if at < self.part.start { 0 } else { self.part.end.saturating_sub(at) }
+    }
+}
+
+/// Where a part of the response to a read goes.
+#[derive(Debug)]
+pub(crate) struct ReadLanding {
+    /// PSN of the read.
+    first: Psn,
+    landing: Landing,
+}
+
+/// Where the payload of packets goes that follow each other, as the units see it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Places {
+    first: Psn,
+    count: u32,
+    /// That of the first.
+    place: Place,
+}
+
+impl Places {
+    /// Of the packet with that PSN, if it is one of them.
+    #[inline]
+    pub(crate) fn at(&self, psn: Psn) -> Option<Place> {
+        let i = u32::try_from(psn.since(self.first)).ok().filter(|i| *i < self.count)?;
+        let offset = u64::from(i) * self.place.len as u64;
+        Some(Place { va: self.place.va.wrapping_add(offset), ..self.place })
     }
 }
 
@@ -109,6 +138,86 @@ impl QueuePair {
             }
             Current::Send { .. } => None,
         }
+    }
+
+    /// The place in the read in progress of the packet with that PSN, if it is the next one of its response, and neither the first nor the
+    /// last.
+    #[inline]
+    pub(crate) fn reads_next(&self, psn: Psn) -> Option<u64> {
+        let r = &self.requester;
+        let message = r.messages.front().filter(|_| self.sends() && r.fault.is_none())?;
+        let next = message.wqe.opcode == SendOpcode::RdmaRead
+            && message.failed.is_none()
+            && message.answered > 0
+            && message.answered + 1 < message.packets
+            && psn == message.first.add(message.answered)
+            && psn.since(r.sent) < 0;
+        next.then(|| u64::from(message.answered) * self.params.mtu as u64)
+    }
+
+    /// The place in the read in progress of the next packet of its response, which is in its middle, and how many bytes there are from there
+    /// on before its last packet.
+    #[inline]
+    pub(crate) fn reads_on(&self) -> Option<(u64, u64)> {
+        let at = self.reads_next(self.next_response()?)?;
+        let message = self.requester.messages.front()?;
+        let left = message.packets.saturating_sub(message.answered + 1);
+        Some((at, u64::from(left) * self.params.mtu as u64))
+    }
+
+    /// PSN of the next packet of the response to the read in progress, if that is what is waited for.
+    #[inline]
+    pub(crate) fn next_response(&self) -> Option<Psn> {
+        let message = self.requester.messages.front().filter(|m| m.wqe.opcode == SendOpcode::RdmaRead)?;
+        let waits = self.sends() && self.requester.fault.is_none() && message.failed.is_none();
+        waits.then(|| message.first.add(message.answered))
+    }
+
+    /// Where the payload of packets in the middle of the response to a read begins to go, from that one on.
+    pub(crate) fn response_places(&self, view: &View<'_>, psn: Psn, payload: usize) -> Option<Places> {
+        let message = self.requester.messages.iter().find(|m| m.contains(psn))?;
+        let offset = psn.since(message.first).max(0) as u64 * self.params.mtu as u64;
+        let place = spans(view.icm(), &message.wqe.pieces, offset, payload).next()?;
+        let (room, ..) = piece_at(&message.wqe.pieces, offset)?;
+        let whole = u32::try_from(room / payload as u64).unwrap_or(u32::MAX);
+        let left = message.end().prev().since(psn).max(0) as u32;
+        // One that goes into more than one piece stands for itself.
+        Some(Places { first: psn, count: whole.min(left).max(1), place })
+    }
+
+    /// Where packets of the response to the read in progress go, if that is known; `keys`: the changes of keys so far.
+    #[inline]
+    pub(crate) fn read_landing(&self, keys: u64) -> Option<&Landing> {
+        let first = self.requester.messages.front()?.first;
+        let known = self.requester.landing.as_deref()?;
+        (known.first == first && known.landing.keys == keys).then_some(&known.landing)
+    }
+
+    /// Plans where the next packets of the response to the read in progress go, behind one that has come, if it is long.
+    #[inline]
+    pub(crate) fn plan_read_landing(
+        &mut self,
+        view: &View<'_>,
+        keys: u64,
+        is_there: impl Fn(&Pages, u64) -> bool,
+    ) {
+        let Some(message) = self.requester.messages.front() else { return };
+        if message.answered % AGAIN as u32 != 1 || u64::from(message.packets) <= LEAST + 1 {
+            return;
+        }
+        let Some(at) = self.reads_next(message.first.add(message.answered)) else { return };
+        if self.read_landing(keys).is_some_and(|landing| landing.left(at) > 0) {
+            return;
+        }
+        let planned = || {
+            let (len, key, va) = piece_at(&message.wqe.pieces, at)?;
+            let who = self.requester_of(&message.wqe);
+            let pages = pages_of(view.icm(), who, key, va, len, Access::LocalWrite)?;
+            let (first, part) = (message.first, at..at.saturating_add(len));
+            is_there(&pages, len).then_some(ReadLanding { first, landing: Landing { pages, part, keys } })
+        };
+        let landing = planned().map(Box::new);
+        self.requester.landing = landing;
     }
 
     /// Plans a landing before the packet is written that is the first to go there. `is_there`: whether memory takes so many bytes at once

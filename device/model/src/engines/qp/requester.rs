@@ -12,6 +12,7 @@ use hca_spec::wire::Operation;
 use hca_spec::wqe::SendOpcode;
 
 use super::credits::Limit;
+use super::landing::ReadLanding;
 use super::message::{Message, fill_headers, operation};
 use super::page_fault::RequesterFault;
 use super::patience::Patience;
@@ -61,6 +62,8 @@ pub(crate) struct Requester {
     pub(super) limit: Limit,
     /// The page fault that the driver has to deal with first.
     pub(crate) fault: Option<RequesterFault>,
+    /// Where the response to the read in progress goes.
+    pub(super) landing: Option<Box<ReadLanding>>,
 }
 
 impl Requester {
@@ -125,6 +128,7 @@ impl Requester {
         self.rnr_until = None;
         self.poisoned = false;
         self.fault = None;
+        self.landing = None;
         self.cursor = self.next_psn;
         let rest = self.messages.split_off(most.min(self.messages.len()));
         std::mem::replace(&mut self.messages, rest)
@@ -413,9 +417,9 @@ impl QueuePair {
         self.sq.is_empty() && self.offloads.is_empty()
     }
 
-    /// Whether a turn to send would find nothing to do.
-    pub(crate) fn has_nothing_to_send(&self) -> bool {
-        self.has_nothing_to_begin() && self.requester.is_through()
+    /// Whether what is next in the send queue was looked at, and waits for responses to what was sent.
+    pub(crate) fn is_waiting_for_responses(&self) -> bool {
+        self.sq.waits_for_responses && self.offloads.is_empty()
     }
 
     /// Whether the send queue, which drains, is drained: everything that was started is complete (IBTA 10.3.1.6).
@@ -443,6 +447,7 @@ impl Rebase for Requester {
             ssn: _,
             limit: _,
             fault: _,
+            landing: _,
         } = self;
         deadline.rebase(by);
         timer.rebase(by);

@@ -12,7 +12,7 @@ use hca_spec::wire::{Operation, aeth};
 use std::collections::VecDeque;
 
 use super::QueuePair;
-use super::answers::Response;
+use super::answers::{ReadLeft, Response};
 use super::landing::Landing;
 use super::page_fault::ResponderFault;
 use super::recv::{NoReceive, Receive, XrcSrq, xrc_srq};
@@ -123,10 +123,7 @@ impl Responder {
 
     /// Reads that are not answered yet: duplicates, or the others.
     fn reads_waiting(&self, duplicates: bool) -> usize {
-        self.queue
-            .iter()
-            .filter(|r| matches!(r, Response::Read { again, .. } if *again == duplicates))
-            .count()
+        self.queue.iter().filter(|r| matches!(r, Response::Read(read) if read.again == duplicates)).count()
     }
 
     /// A packet is missing. Returns whether that is to be told: once, until the missing packet comes.
@@ -507,7 +504,7 @@ impl QueuePair {
         });
         // What is still to be sent need not be asked for again.
         let under_way = self.responder.queue.iter().any(|r| match r {
-            Response::Read { psn, left, .. } => {
+            Response::Read(ReadLeft { psn, left, .. }) => {
                 repr.psn.since(*psn) >= 0 && end.since(psn.add(packets(*left))) <= 0
             }
             _ => false,

@@ -1,16 +1,20 @@
 //! Runs: packets of one message that are alike but for their PSN and their place in it. What is the same for all is
 //! worked out once, and their payload stays in memory until their receiver takes it.
 //!
-//! Neither the first nor the last packet of a message is in a run: they have headers of their own. What makes the
-//! packets of a run other than they were planned ends it: a change of keys, of the path, of the queue pair's state.
+//! The message is one that the queue pair sends, or the response to a read of its peer's. Neither its first nor its last packet
+//! is in a run: they have headers of their own. What makes the packets of a run other than they were planned ends it: a
+//! change of keys, of the path, of the queue pair's state.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use hca_spec::ids::{Mkey, Psn};
+use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::wire::Operation;
 use hca_spec::wqe::SendOpcode;
 
 use super::QueuePair;
+use super::answers::{ReadLeft, Response};
 use super::pieces::piece_at;
 use super::requester::{Cursor, Plan};
 use crate::engines::mkey::{Access, pages_of, span};
@@ -28,9 +32,19 @@ const MOST: u32 = 1024;
 /// After so many packets of a message that could not be sent in a run it is tried again.
 const AGAIN: u32 = 32;
 
+/// Which half of a queue pair: each sends packets of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Half {
+    /// Sends messages.
+    Requester,
+    /// Answers those of its peer's; in runs, reads.
+    Responder,
+}
+
 /// Packets that are alike.
 #[derive(Debug)]
 pub(crate) struct Run {
+    half: Half,
     /// What they travel by.
     path: Path,
     /// Headers of the first of them.
@@ -39,8 +53,8 @@ pub(crate) struct Run {
     end: Psn,
     /// Place of the first in its message.
     place: u32,
-    /// Every so many packets of the message one asks for an acknowledgement.
-    often: u32,
+    /// Every so many packets of the message one asks for an acknowledgement; of a response none does.
+    often: Option<NonZeroU32>,
     region: Arc<Region>,
     key: Mkey,
     /// Address of the payload of the first.
@@ -50,6 +64,7 @@ pub(crate) struct Run {
     /// Bytes of payload, and on the link.
     payload: usize,
     len: usize,
+    /// The WQE's index; of a response nothing.
     index: u16,
     /// What counted the changes of keys when it was planned.
     keys: u64,
@@ -132,7 +147,8 @@ impl Run {
     #[inline]
     pub(crate) fn asks(&self, psn: Psn) -> bool {
         let i = psn.since(self.repr.psn) as u32;
-        (self.place.wrapping_add(i).wrapping_add(1)).is_multiple_of(self.often)
+        let number = self.place.wrapping_add(i).wrapping_add(1);
+        self.often.is_some_and(|often| number.is_multiple_of(often.get()))
     }
 
     /// Where a payload is that begins so many bytes behind that of the first packet.
@@ -165,7 +181,7 @@ impl Run {
     #[inline]
     pub(crate) fn silent(&self, psn: Psn) -> u32 {
         let i = psn.since(self.repr.psn) as u32;
-        self.often - 1 - self.place.wrapping_add(i) % self.often
+        self.often.map_or(u32::MAX, |often| often.get() - 1 - self.place.wrapping_add(i) % often)
     }
 
     /// How many of them are left from that PSN on.
@@ -200,10 +216,110 @@ impl QueuePair {
             })
     }
 
-    /// Whether the packet at the cursor is one of a run; `keys`: the changes of keys so far.
+    /// The run of that half.
     #[inline]
-    pub(crate) fn is_in_run(&self, keys: u64) -> bool {
-        self.run.as_deref().is_some_and(|run| run.covers(self.requester.cursor, keys))
+    pub(crate) fn run_of(&self, half: Half) -> Option<&Run> {
+        self.run.as_deref().filter(|run| run.half == half)
+    }
+
+    /// PSN of the next packet of that half.
+    #[inline]
+    pub(crate) fn cursor(&self, half: Half) -> Option<Psn> {
+        match half {
+            Half::Requester => Some(self.requester.cursor),
+            Half::Responder => self.responder.queue.front().map(Response::psn),
+        }
+    }
+
+    /// Whether the next packet of that half is one of a run; `keys`: the changes of keys so far.
+    #[inline]
+    pub(crate) fn is_in_run(&self, half: Half, keys: u64) -> bool {
+        let cursor = self.cursor(half);
+        self.run_of(half).zip(cursor).is_some_and(|(run, cursor)| run.covers(cursor, keys))
+    }
+
+    /// So many packets of a run were made, from `psn` on.
+    #[inline]
+    pub(crate) fn made(&mut self, half: Half, psn: Psn, count: u32) {
+        match (half, self.responder.queue.front_mut()) {
+            (Half::Requester, _) => self.requester.advance(psn, count),
+            (Half::Responder, Some(Response::Read(read))) => read.pass(count, self.params.mtu as u64),
+            (Half::Responder, _) => {}
+        }
+    }
+
+    /// Whether the queue pair's state lets it send packets of that half.
+    #[inline]
+    pub(crate) fn may_send_runs(&self, half: Half) -> bool {
+        match half {
+            Half::Requester => self.state == QpState::Rts,
+            Half::Responder => self.state.receives(),
+        }
+    }
+
+    /// Whether a turn is scheduled for that half.
+    #[inline]
+    pub(crate) fn turn(&mut self, half: Half) -> &mut bool {
+        match half {
+            Half::Requester => &mut self.sq.turn,
+            Half::Responder => &mut self.responder.turn,
+        }
+    }
+
+    /// Whether a run might begin with the next packet of a response, behind one that was made.
+    #[inline]
+    pub(crate) fn may_run_responses(&self) -> bool {
+        let mtu = self.params.mtu as u64;
+        self.service == ServiceType::Rc
+            && self.responder.queue.front().is_some_and(|next| match next {
+                Response::Read(ReadLeft { passed, left, .. }) => {
+                    *passed > 0 && passed % AGAIN == 1 && *left > u64::from(LEAST) * mtu
+                }
+                _ => false,
+            })
+    }
+
+    /// Plans a run that begins with the next packet of a response, which is neither its first nor its last; otherwise as
+    /// [`QueuePair::plan_run`] does.
+    #[inline(never)]
+    pub(crate) fn plan_response_run(
+        &self,
+        view: &View<'_>,
+        memory: &Arc<dyn GuestMemory>,
+        keys: u64,
+    ) -> Option<Box<Run>> {
+        let Some(Response::Read(read)) = self.responder.queue.front() else { return None };
+        let ReadLeft { who, psn, va, rkey: key, left, passed: place, .. } = *read;
+        let payload = self.params.mtu;
+        let count = u32::try_from(left.checked_sub(1)? / payload as u64).unwrap_or(u32::MAX).min(MOST);
+        if place == 0 || count < LEAST {
+            return None;
+        }
+        let repr = Repr { operation: Operation::ReadResponseMiddle, psn, ..self.connected_repr(view)? };
+        let bytes = u64::from(count) * payload as u64;
+        let pages = pages_of(view.icm(), who, key, va, bytes, Access::RemoteRead)?;
+        let region = Arc::new(Region::new(Arc::clone(memory), pages, bytes)?);
+        let path = self.path(view)?;
+        let len = Packet::len_of(&path, &repr, payload)?;
+        let page = span(view.icm(), key, va, payload).page;
+        let (end, repr) = (psn.add(count), repr.carried()?);
+        let (half, often, index) = (Half::Responder, None, 0);
+        Some(Box::new(Run {
+            half,
+            path,
+            repr,
+            end,
+            place,
+            often,
+            region,
+            key,
+            va,
+            page,
+            payload,
+            len,
+            index,
+            keys,
+        }))
     }
 
     /// Plans a run that begins with the packet at the cursor; `keys`: the changes of keys so far. `None`: what it would be
@@ -240,9 +356,10 @@ impl QueuePair {
         let path = self.path(view)?;
         let len = Packet::len_of(&path, &repr, payload)?;
         let page = span(view.icm(), key, va, payload).page;
-        let (end, often) = (repr.psn.add(count), 1u32 << self.params.log_ack_req_freq);
+        let (end, often) = (repr.psn.add(count), NonZeroU32::new(1 << self.params.log_ack_req_freq));
         let (region, index, repr) = (Arc::new(region), plan.index, repr.carried()?);
         Some(Box::new(Run {
+            half: Half::Requester,
             path,
             repr,
             end,

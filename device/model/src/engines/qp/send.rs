@@ -52,6 +52,8 @@ pub(crate) struct SendQueue {
     pub(crate) turn: bool,
     /// That turn was put off, for packets that arrive.
     pub(crate) yielded: bool,
+    /// The WQE at `head` was looked at, and waits for responses to others.
+    pub(crate) waits_for_responses: bool,
     /// The WQE at `head`, or the begin of it, as it came by BlueFlame.
     pub(crate) copy: Option<Box<[u8]>>,
     /// What lies on the chip from the head on, or is on its way there. This is about time only: bytes are read when they
@@ -268,6 +270,7 @@ impl Rebase for SendQueue {
             mark: _,
             came: _,
             behind: _,
+            waits_for_responses: _,
         } = self;
         fetched.rebase(by);
         sent.rebase(by);

@@ -15,7 +15,7 @@ use super::{Ended, Flow, Suspended, Times, goes_on_to, keep, take};
 use crate::adapter::Hca;
 use crate::adapter::core::{Arrived, HcaEvent};
 use crate::adapter::outflow::Rest;
-use crate::engines::qp::run::Run;
+use crate::engines::qp::run::{Half, Run};
 use crate::ground::node::PortRef;
 use crate::ground::time::{Key, Ps};
 use crate::link_layer::{Packet, blocks};
@@ -259,30 +259,33 @@ impl World {
 
 impl Train {
     /// Whether an event of the heap changes nothing of its flow but what is asked for behind it: an acknowledgement is made, leaves, comes
-    /// back, and is received.
+    /// back, and is received; or a further read, if it is responses that flow.
     fn lets_pass(&self, event: &Event, peer: Qpn) -> bool {
         let Way { to, to_port, from_port, .. } = self.way;
-        let acknowledges = |packet: &Packet, qpn: Qpn| {
+        let (turns, operation) = match self.half {
+            Half::Requester => (Half::Responder, Operation::Acknowledge),
+            Half::Responder => (Half::Requester, Operation::ReadRequest),
+        };
+        let goes_back = |packet: &Packet, qpn: Qpn| {
             let repr = packet.repr();
-            packet.is_built() && repr.operation == Operation::Acknowledge && repr.dest_qp == qpn
+            packet.is_built() && repr.operation == operation && repr.dest_qp == qpn
         };
         match event {
             Event::Hca { hca, function: FunctionId::FIRST, event, .. } if *hca == to => match event {
-                HcaEvent::ResponseTurn(qpn) => *qpn == peer,
                 HcaEvent::Depart(departing) => {
-                    departing.port == to_port && acknowledges(&departing.packet, self.qpn)
+                    departing.port == to_port && goes_back(&departing.packet, self.qpn)
                 }
-                _ => false,
+                turn => turn.is_turn(turns, peer),
             },
             Event::Hca { hca, function: FunctionId::FIRST, event: HcaEvent::Receive(arrived), .. }
                 if *hca == self.from =>
             {
                 arrived.port == from_port
-                    && acknowledges(arrived.packet(), self.qpn)
+                    && goes_back(arrived.packet(), self.qpn)
                     && !self.is_cut_by_packet(arrived.repr())
             }
             Event::Arrive { hca, port, packet, .. } if *hca == self.from => {
-                *port == from_port && acknowledges(packet, self.qpn)
+                *port == from_port && goes_back(packet, self.qpn)
             }
             _ => false,
         }

@@ -35,17 +35,17 @@ impl World {
     }
 
     fn begin_flow(&mut self, train: &mut Train) -> Option<Box<Flow>> {
-        let (qpn, way) = (train.qpn, train.way);
+        let (qpn, half, way) = (train.qpn, train.half, train.way);
         if self.checker.is_some() {
             return None;
         }
         let [from, to] = self.hcas.get_disjoint_mut([train.from.0, way.to.0]).ok()?;
         let (mut sender, receiver) = (from.executor(FunctionId::FIRST)?, to.executor(FunctionId::FIRST)?);
-        if !sender.runs_plainly(qpn, way.from_port) {
+        if !sender.runs_plainly((qpn, half), way.from_port) {
             return None;
         }
-        let (run, cursor) = (sender.run_of(qpn)?, sender.cursor_of(qpn)?);
-        if run.left(cursor) < LEAST && !sender.has_more(qpn) {
+        let (run, cursor) = (sender.run_of(qpn)?, sender.cursor_of((qpn, half))?);
+        if run.left(cursor) < LEAST && !sender.has_more((qpn, half)) {
             return None;
         }
         let [departs, arrives, receives] = train.queues();
@@ -81,7 +81,8 @@ impl World {
         let mut waited = Vec::new();
         let mut psns = (0..).map(|i| at_port.add(i));
         let belongs = |run: &Run, packet: &Packet| psns.next().is_some_and(|psn| belongs(run, packet, psn));
-        let out = sender.begin_outflow((qpn, way.from_port), count, belongs, |packet| waited.push(packet))?;
+        let out =
+            sender.begin_outflow((qpn, half), way.from_port, count, belongs, |packet| waited.push(packet))?;
         let mut keys = [const { VecDeque::new() }; 3];
         for (keys, queue) in keys.iter_mut().zip(train.queues_mut()) {
             keys.reserve(queue.len() + 16);
@@ -107,6 +108,7 @@ impl World {
             left,
             apart,
             before: VecDeque::new(),
+            places: None,
             events: 0,
         }))
     }

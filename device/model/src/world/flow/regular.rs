@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use hca_spec::ids::Qpn;
 
-use super::{Beyond, Flow, Times};
+use super::{Beyond, Flow, PutOff, Times, place_at};
 use crate::adapter::Executor;
 use crate::adapter::outflow::{Rest, Sending};
 use crate::ground::node::{HcaId, PortRef};
@@ -36,6 +36,8 @@ pub(super) struct Hands<'a, 'b> {
     pub(super) intake: Option<&'a Intake>,
     pub(super) heap: &'a mut EventHeap<Event>,
     pub(super) peer: Qpn,
+    /// It is responses to reads that flow: where their payload goes is looked up.
+    pub(super) reads: bool,
     /// How long a packet keeps a unit of the receiver busy.
     pub(super) service: Ps,
     /// What a packet takes of the receiver's buffer.
@@ -50,7 +52,7 @@ pub(super) struct Progress<'a> {
     /// All that is due up to then happens.
     pub(super) until: &'a mut Ps,
     /// Packets that were received to be written later.
-    pub(super) put_off: &'a mut u32,
+    pub(super) put_off: &'a mut PutOff,
     /// Moments and events for which the owner was not asked.
     pub(super) moments: u32,
     pub(super) events: u32,
@@ -80,7 +82,12 @@ impl Flow {
         }
         let before = before.min(Ps(unasked.until.max(*progress.until).0.saturating_add(1)));
         hands.sender.begin_series();
-        let mut series = hands.receiver.begin_receives(hands.peer, hands.service, self.payload);
+        let place = hands.reads.then(|| {
+            let psn = self.next.add(self.times.receives.len() as u32);
+            place_at(&mut self.places, hands.receiver, (hands.peer, psn), self.payload)
+        });
+        let key = place.flatten().map(|place| place.key);
+        let mut series = hands.receiver.begin_receives(hands.peer, hands.service, (self.payload, key));
         let done = self.regular_events(hands, progress, (before, unasked), &mut port, &mut series);
         hands.sender.end_series();
         hands.receiver.end_receives(series);
@@ -115,9 +122,20 @@ impl Flow {
         let mut may_go_round = true;
         while progress.events < unasked.events {
             let Hands {
-                sender, receiver, carrier, near, intake, heap, peer, service, room, may_put_off, ..
+                sender,
+                receiver,
+                carrier,
+                near,
+                intake,
+                heap,
+                peer,
+                reads,
+                service,
+                room,
+                may_put_off,
+                ..
             } = &mut *hands;
-            let Self { out, times, next, payload, sample, .. } = &mut *self;
+            let Self { out, times, next, payload, sample, places, .. } = &mut *self;
             let Times { departs, arrives, receives } = times;
             let first = departure.min(arrival).min(reception);
             let at = first.min(port.at());
@@ -149,7 +167,9 @@ impl Flow {
                 arrives.pop_front();
                 arrival = first_of(arrives).at();
                 let of = (*payload, len, sample.lane());
-                let free = receiver.flow_arrive(at, way.to_port, *peer, *service, of, series);
+                let psn = next.add(receives.len() as u32);
+                let to = if *reads { place_at(places, receiver, (*peer, psn), *payload) } else { None };
+                let free = receiver.flow_arrive(at, way.to_port, (*peer, *service), of, to, series);
                 receives.push_back(heap.reserve(free, there));
                 reception = reception.min(free);
                 if !way.credits {
@@ -162,13 +182,13 @@ impl Flow {
                     ends = true;
                 }
             } else {
-                if *progress.put_off >= *may_put_off {
+                if progress.put_off.count >= *may_put_off {
                     break;
                 }
                 receives.pop_front();
                 reception = first_of(receives).at();
                 *next = next.next();
-                *progress.put_off += 1;
+                *progress.put_off = PutOff { count: progress.put_off.count + 1, last: at };
             }
             *progress.now = at;
             if is_new {

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use super::regular::{Hands, Progress, first_of};
-use super::{Beyond, Flow, Times};
+use super::{Beyond, Flow, PutOff, Times, place_at};
 use crate::adapter::outflow::Rest;
 use crate::ground::time::{EventHeap, Key, Ps, Source};
 use crate::units::Receives;
@@ -41,7 +41,9 @@ impl Flow {
         series: &mut Receives,
     ) -> Result<(), Beyond> {
         let Hands { from, way, sender, receiver, carrier, near, intake, heap, room, may_put_off, .. } = hands;
-        let Self { out, times: Times { departs, arrives, receives }, next, sample, .. } = self;
+        let (peer, reads) = (hands.peer, hands.reads);
+        let Self { out, times: Times { departs, arrives, receives }, next, sample, payload, places, .. } =
+            self;
         let begun = *progress.now;
         let round = port.at() - begun;
         let (Some(arrival), Some(reception)) = (phase(arrives, begun, round), phase(receives, begun, round))
@@ -61,7 +63,7 @@ impl Flow {
         // Whether each event is a moment of its own for which the owner might be asked.
         let counts = *progress.until <= begun;
         let before = if counts { before } else { before.min(*progress.until) };
-        let most = sender.left().min(*may_put_off - (*progress.put_off).min(*may_put_off));
+        let most = sender.left().min(may_put_off.saturating_sub(progress.put_off.count));
         let (mut rounds, mut joined, mut refused) = (0, 0, None);
         while rounds < most && refused.is_none() {
             let at = port.at();
@@ -81,7 +83,22 @@ impl Flow {
             {
                 break;
             }
+            let place = match reads {
+                true => {
+                    let psn = next.add(receives.len() as u32 + rounds);
+                    match place_at(places, receiver, (peer, psn), *payload) {
+                        Some(place) if series.key() == Some(place.key) && receiver.knows(&place) => {
+                            Some(place)
+                        }
+                        _ => break,
+                    }
+                }
+                false => None,
+            };
             let Some(departs_at) = sender.make_ahead(at, rounds) else { break };
+            if let Some(place) = place {
+                receiver.look_up(&place);
+            }
             out.turn_over(is_one.then_some(joins));
             if is_one {
                 departs.pop_front();
@@ -110,10 +127,11 @@ impl Flow {
         sender.made_ahead(*progress.now, out, [count, joined]);
         receiver.receive_all((way.to_port, len, sample.lane()), series, (first, round), count);
         let at_port = Class::Packet.at(way.to, way.to_port);
+        let received = first_of(receives).at() + round.times(u64::from(rounds) - 1);
         turn(arrives, rounds.into(), round, heap, at_port);
         turn(receives, rounds.into(), round, heap, Class::Node.at(way.to, 0));
         *next = next.add(rounds);
-        *progress.put_off += rounds;
+        *progress.put_off = PutOff { count: progress.put_off.count + rounds, last: received };
         match refused {
             None => Ok(()),
             Some(at) => {
