@@ -12,8 +12,8 @@ use regex::Regex;
 
 /// Folders of sources, from the root.
 const SOURCES: [&str; 3] = ["specs/src", "firmware-cmds/src", "device/model/src"];
-/// Folders within them that look on, and act upon nothing.
-const ONLOOKERS: [&str; 3] = ["inspect", "checker", "personality"];
+/// Folders within them that look on, and act upon nothing; and tests.
+const ONLOOKERS: [&str; 4] = ["inspect", "checker", "personality", "tests"];
 
 /// Structure and field, as the layouts name them.
 type Field = (&'static str, &'static str);

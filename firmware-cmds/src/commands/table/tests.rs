@@ -333,4 +333,5 @@ fn names_objects_and_times_agree() {
     }
 }
 
+mod masks;
 mod told;

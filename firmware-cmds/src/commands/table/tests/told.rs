@@ -41,14 +41,14 @@ fn query_of(kind: Kind) -> Option<&'static Command> {
 }
 
 /// The context of an object as QUERY tells it.
-fn told(b: &mut Bench, fixture: &Fixture, kind: Kind) -> Vec<u8> {
+pub(super) fn told(b: &mut Bench, fixture: &Fixture, kind: Kind) -> Vec<u8> {
     let query = query_of(kind).expect("it can be asked for");
     let answer = run(b, &query.template(fixture));
     assert_eq!(answer.status(), Status::Ok, "{}", query.name);
     answer.output
 }
 
-fn fields(layout: &Layout, bytes: &[u8]) -> Vec<(String, u64)> {
+pub(super) fn fields(layout: &Layout, bytes: &[u8]) -> Vec<(String, u64)> {
     let mut all = Vec::new();
     layout.decode(bytes, &mut |view, field, value| all.push((format!("{view}.{}", field.name), value)));
     all
