@@ -23,6 +23,7 @@ use crate::limits::{
 };
 use crate::list::List;
 use crate::object::Kind;
+use crate::piece_list::PieceList;
 use crate::q_counters::{CounterSet, QCounter};
 use crate::rq::Rq;
 use crate::steering::Steering;
@@ -237,7 +238,7 @@ pub enum Translation {
     /// Pages of a user memory.
     User(UserPages),
     /// Pieces of other keys, 16 bytes each ([`hca_spec::mkc::Klm`]).
-    Klm(List),
+    Klm(PieceList),
 }
 
 impl Translation {

@@ -47,6 +47,7 @@ mod notice;
 pub mod object;
 mod pages;
 pub mod personality;
+pub mod piece_list;
 mod pma;
 pub mod port;
 mod ports;

@@ -14,6 +14,7 @@ use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::{MemoryKey, Translation};
 use crate::limits::MAX_KEY_OCTWORDS;
+use crate::list::List;
 use crate::object::Kind;
 
 const NO_MKEY: Failure = bad_resource("there is no mkey of that index");
@@ -154,7 +155,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
         (AccessMode::Pa | AccessMode::Memic | AccessMode::SwIcm, _) => Translation::None,
         (AccessMode::Mtt, Some(pages)) => Translation::User(pages.clone()),
         (AccessMode::Mtt, None) => Translation::Mtt(list),
-        (AccessMode::Klm | AccessMode::Ksm, _) => Translation::Klm(list),
+        (AccessMode::Klm | AccessMode::Ksm, _) => Translation::Klm(list.into()),
     };
     let pg_access = create.get(CreateMkeyIn::PG_ACCESS) == 1;
     let key = MemoryKey { ctx, pg_access, translation, octwords: capacity, counted, signature: None };
@@ -238,11 +239,13 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     let mut out = reply(&out);
     // The list can be far longer than the output.
     let room = call.output_len.saturating_sub(out.len());
+    let add = |out: &mut Vec<u8>, list: &List| {
+        out.extend(list.entries::<8>().take(room.div_ceil(8)).flatten());
+    };
     match &key.translation {
         Translation::None => {}
-        Translation::Mtt(list) | Translation::Klm(list) => {
-            out.extend(list.entries::<8>().take(room.div_ceil(8)).flatten());
-        }
+        Translation::Mtt(list) => add(&mut out, list),
+        Translation::Klm(list) => add(&mut out, list.list()),
         Translation::User(pages) => {
             let mtts = (0..).map_while(|i| pages.get(i)).take(room.div_ceil(8));
             mtts.for_each(|mtt| out.extend_from_slice(&mtt.to_be_bytes()));

@@ -8,7 +8,7 @@ use hca_spec::rules;
 
 use super::Executor;
 use super::core::{Arrived, Core, HcaEvent};
-use crate::engines::mkey::Fault;
+use crate::engines::mkey::{Fault, TURN_STEPS};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::datagram::{BadDatagram, GRH_ROOM};
 use crate::engines::qp::pieces::spans;
@@ -19,8 +19,8 @@ use crate::ground::region::Payload;
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
 
-/// Copies of a datagram that are received in the event in which it arrived: each may walk lists of indirect keys for a millisecond, and
-/// a group has 240 members. More of them are events of their own.
+/// Copies of a datagram that are received in the event in which it arrived: a group has 240 members. More of them are events of their own,
+/// and so are those behind one that has walked long lists of indirect keys.
 const COPIES_AT_ONCE: usize = 4;
 
 impl Core<'_> {
@@ -91,10 +91,10 @@ impl Core<'_> {
         None
     }
 
-    /// A datagram for this queue pair.
-    pub(crate) fn receive_datagram(&mut self, now: Ps, qp: &mut QueuePair, arrived: &Arrived) {
+    /// A datagram for this queue pair. Returns how many entries of indirect keys it took.
+    pub(crate) fn receive_datagram(&mut self, now: Ps, qp: &mut QueuePair, arrived: &Arrived) -> u32 {
         let (path, repr, payload) = (arrived.path(), arrived.repr(), arrived.payload_bytes());
-        let Some(deth) = repr.deth else { return };
+        let Some(deth) = repr.deth else { return 0 };
         if deth.q_key != qp.own_q_key() {
             let (subject, q_key, own) = (Subject::qp(qp.qpn), deth.q_key, qp.own_q_key());
             self.answer_mistake(now, || {
@@ -102,34 +102,37 @@ impl Core<'_> {
                 Finding::new(subject, "q_key", found, format!("{own:#x}"), &rules::DATAGRAM_KEY)
             });
             self.key_violation(now, arrived, true);
-            return;
+            return 0;
         }
         let Ok(receive) = self.take_receive(now, qp, None) else {
             tracing::debug!(hca = self.chip.name, %now, "datagram for QP {} dropped: no receive posted", qp.qpn);
             self.function.fw.icm.count(qp.qpn, QCounter::OutOfBuffer);
-            return;
+            return 0;
         };
         let total = GRH_ROOM + payload.len();
         if total as u64 > receive.room {
             self.complete_receive_error(now, qp, &receive, Syndrome::LocalLength);
-            return self.fail(now, qp, None);
+            self.fail(now, qp, None);
+            return 0;
         }
-        let (who, pieces) = (qp.local(&receive), &receive.pieces);
+        let (who, pieces, keyed) = (qp.local(&receive), &receive.pieces, self.keyed());
         let header = match arrived.grh() {
-            Some(grh) => self.keyed().scatter(who, pieces, 0, Payload::Bytes(&grh)),
+            Some(grh) => keyed.scatter(who, pieces, 0, Payload::Bytes(&grh)),
             None => Ok(Default::default()),
         };
         let written = header.and_then(|header| {
-            let body = self.keyed().scatter(who, pieces, GRH_ROOM as u64, payload.into())?;
+            let body = keyed.scatter(who, pieces, GRH_ROOM as u64, payload.into())?;
             Ok([header, body])
         });
+        let looked_at = keyed.looked_at();
         let found = match written {
             Ok(found) => found,
             Err(fault) => {
                 let place = format_args!("receive WQE {}", receive.index);
                 self.fault(now, Subject::qp(qp.qpn), place, qp.accessor().pd, &fault);
                 self.complete_receive_error(now, qp, &receive, Syndrome::LocalProtection);
-                return self.fail(now, qp, None);
+                self.fail(now, qp, None);
+                return looked_at;
             }
         };
         self.note_executed(now, qp, (path, repr), payload.len());
@@ -138,6 +141,7 @@ impl Core<'_> {
             self.report_signature_errors(now, qp, cqn, found);
         }
         self.complete_for(now, qp, cqn, cqe, &[]);
+        looked_at
     }
 }
 
@@ -147,7 +151,7 @@ impl Executor<'_> {
         let (path, repr) = (arrived.path(), arrived.repr());
         let Some(dgid) = path.grh().map(|g| g.dgid) else { return };
         let members = self.members(dgid);
-        let many = members.len() > COPIES_AT_ONCE;
+        let (many, mut looked_at) = (members.len() > COPIES_AT_ONCE, 0u32);
         for qpn in members {
             let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { continue };
             let own_packet = repr.deth.is_some_and(|d| d.src_qp == qpn)
@@ -155,8 +159,10 @@ impl Executor<'_> {
             let here = qp.port() == arrived.port;
             if here && qp.state.receives() && qp.service == ServiceType::Ud && !own_packet {
                 match core.function.outstanding {
-                    None if many => core.schedule(now, HcaEvent::ReceiveCopy(qpn, arrived.clone())),
-                    None => core.receive_datagram(now, qp, arrived),
+                    None if many || looked_at > TURN_STEPS => {
+                        core.schedule(now, HcaEvent::ReceiveCopy(qpn, arrived.clone()))
+                    }
+                    None => looked_at = looked_at.saturating_add(core.receive_datagram(now, qp, arrived)),
                     // Each copy waits for itself.
                     Some(_) => self.admit(now, HcaEvent::ReceiveCopy(qpn, arrived.clone())),
                 }

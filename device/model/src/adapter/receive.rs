@@ -89,7 +89,9 @@ impl Executor<'_> {
             core.notify(now, qp, arrived);
         }
         match qp.service {
-            ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => core.receive_datagram(now, qp, arrived),
+            ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => {
+                core.receive_datagram(now, qp, arrived);
+            }
             _ if repr.operation.is_response() => core.receive_response(now, qp, repr, payload),
             _ => core.receive_request(now, qp, (path, repr), payload),
         }

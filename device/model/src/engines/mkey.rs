@@ -18,11 +18,13 @@ mod behind;
 mod explain;
 mod known;
 mod walk;
+#[cfg(test)]
+mod walk_tests;
 
 pub(crate) use behind::Behind;
 pub(crate) use known::KnownPages;
-pub(crate) use walk::Steps;
 use walk::{Range, Walk, check_bounds, check_owner, find};
+pub(crate) use walk::{Steps, TURN_STEPS};
 
 /// What an access wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -187,7 +187,7 @@ fn key(function: &Function, index: u32) -> Option<Vec<Part>> {
         Translation::None => ("none: addresses are the host's own", 0),
         Translation::Mtt(list) => ("pages (MTT), 8 bytes each", list.len() / 8),
         Translation::User(_) => ("pages of a user memory", 0),
-        Translation::Klm(list) => ("pieces of other keys (KLM), 16 bytes each", list.len() / 16),
+        Translation::Klm(list) => ("pieces of other keys (KLM), 16 bytes each", list.count()),
     };
     let translations = Part::new("translations")
         .saying("form", form)

@@ -124,7 +124,7 @@ impl Station {
     /// A key of so many pieces of four bytes.
     fn scattered(&mut self) -> Result<Mkey, Failure> {
         let list = pieces(&vec![self.sge(0, 4); PIECES]);
-        made(&mut self.hca, self.pd, AccessMode::Klm, &list, PIECES as u64 * 4)
+        Ok(made(&mut self.hca, self.pd, AccessMode::Klm, &list, PIECES as u64 * 4)?)
     }
 
     /// Completions that came: all, and errors.

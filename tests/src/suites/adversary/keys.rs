@@ -5,7 +5,7 @@ use std::time::Duration;
 use hca_driver::umr::{KeyKind, page_list, pieces, strided};
 use hca_driver::vfio_user::VfioUserBus;
 use hca_driver::wqe::SendOp;
-use hca_driver::{Access, Dma, Event, KeyChange, Registrar, SendRequest, Sge};
+use hca_driver::{Access, Bus, Dma, Event, Hca, KeyChange, Registrar, SendRequest, Sge};
 use hca_spec::bsf::{BSF_WITH_INLINE, Bsf, Dif, GUARD_CRC};
 use hca_spec::cmd::{CreateMkeyIn, ObjectOut};
 use hca_spec::command::Opcode;
@@ -13,7 +13,7 @@ use hca_spec::ids::{Mkey, Pd};
 use hca_spec::mkc::{ANY_QP, AccessMode, Mkc};
 
 use super::Row;
-use super::stage::{Attacker, Driver, Failure};
+use super::stage::{Attacker, Failure};
 use super::work::{PIECES, flood, take};
 use crate::pair::{Options, Pair};
 
@@ -84,14 +84,20 @@ const OCTWORD: usize = 16;
 /// A key of pieces, made by a command that brings the translations.
 fn indirect(pair: &mut Pair<VfioUserBus>, list: &[u8], len: u64) -> Result<Mkey, Failure> {
     let pd = pair.ends[0].pd;
-    made(&mut pair.hcas[0], pd, AccessMode::Klm, list, len)
+    Ok(made(&mut pair.hcas[0], pd, AccessMode::Klm, list, len)?)
 }
 
 /// CREATE_MKEY with translations.
 ///
 /// # Errors
 /// The command failed.
-pub fn made(hca: &mut Driver, pd: Pd, mode: AccessMode, list: &[u8], len: u64) -> Result<Mkey, Failure> {
+pub fn made<B: Bus>(
+    hca: &mut Hca<B>,
+    pd: Pd,
+    mode: AccessMode,
+    list: &[u8],
+    len: u64,
+) -> Result<Mkey, hca_driver::Error> {
     let units = list.len().div_ceil(OCTWORD) as u32;
     let mut input = CreateMkeyIn::new();
     input.set(CreateMkeyIn::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, units);

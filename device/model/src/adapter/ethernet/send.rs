@@ -11,7 +11,7 @@ use hca_spec::rules;
 use hca_spec::wire::Operation;
 
 use crate::adapter::core::Core;
-use crate::engines::mkey::Fault;
+use crate::engines::mkey::{Fault, TURN_STEPS};
 use crate::engines::nic::Refused;
 use crate::engines::nic::segment::{Lso, MAX_DATA};
 use crate::engines::nic::transmit::{Finish, InlineMode};
@@ -67,8 +67,6 @@ struct Times {
 const TURN: u64 = 64;
 /// The same where frames that are sent pass flow tables, which may make 256 copies of each.
 const TURN_STEERED: u64 = 4;
-/// Entries of indirect keys after which a turn ends, whatever is left of its frames. One frame alone may look at 2^17.
-const TURN_STEPS: u32 = 1 << 14;
 
 /// A WQE that was begun: so many frames of it were sent.
 #[derive(Debug)]

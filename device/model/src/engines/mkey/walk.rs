@@ -5,6 +5,7 @@ use std::cell::Cell;
 use hca_firmware::Icm;
 use hca_firmware::icm::{MemoryKey, Translation};
 use hca_firmware::list::List;
+use hca_firmware::piece_list::{Cycle, EVERY, Mark, PieceList};
 use hca_spec::ids::Mkey;
 use hca_spec::mkc::{
     ANY_QP, AccessMode, Klm, MTT_ADDRESS, MTT_READ, MTT_WRITE, Mkc, NULL_MKEY, REPEAT_BLOCK, RESERVED_LKEY,
@@ -16,24 +17,42 @@ use crate::ground::region::Pages;
 
 /// Indirect keys may point to indirect keys this deep (the capability `max_indirection`).
 const MAX_DEPTH: u32 = 4;
-/// Entries of indirect keys that one access may look at, all pieces of a gather or scatter list together: lists within
+/// Entries of indirect keys that one access may come by, all pieces of a gather or scatter list together: lists within
 /// lists multiply. A list of the greatest length (2^16) may be walked twice; host time for it is about a millisecond.
 const MAX_STEPS: u32 = 1 << 17;
+/// Entries of indirect keys after which an event that has more accesses to make leaves them to others.
+pub(crate) const TURN_STEPS: u32 = 1 << 14;
 
-/// Entries of indirect keys that an access has looked at.
+/// Entries of indirect keys that an access has come by.
 #[derive(Debug, Default)]
-pub(crate) struct Steps(Cell<u32>);
+pub(crate) struct Steps {
+    /// From the begin of each list on, marks or not: so whether an access is too long does not depend on those before it.
+    taken: Cell<u32>,
+    /// Those that were looked at: behind a mark.
+    looks: Cell<u32>,
+}
 
 impl Steps {
-    /// How many.
+    /// How many there were, from the begins of lists on.
     pub(crate) fn taken(&self) -> u32 {
-        self.0.get()
+        self.taken.get()
+    }
+
+    /// How many were looked at.
+    #[cfg(test)]
+    pub(super) fn looks(&self) -> u32 {
+        self.looks.get()
     }
 
     /// So many more. Returns whether they are few enough yet.
     fn add(&self, n: u32) -> bool {
-        self.0.set(self.0.get().saturating_add(n));
-        self.0.get() <= MAX_STEPS
+        self.taken.set(self.taken.get().saturating_add(n));
+        self.taken.get() <= MAX_STEPS
+    }
+
+    /// So many are looked at.
+    fn look(&self, n: u32) {
+        self.looks.set(self.looks.get().saturating_add(n));
     }
 }
 /// Bytes of an entry of an indirect key.
@@ -225,7 +244,7 @@ impl Walk<'_> {
                 self.pieces(ctx, list, range, depth, visit)
             }
             (Some(AccessMode::Ksm), Translation::Klm(list)) if depth < MAX_DEPTH => {
-                self.blocks(ctx, list, range, depth, visit)
+                self.blocks(ctx, list.list(), range, depth, visit)
             }
             _ => Err(range.untranslated(0)),
         }
@@ -304,26 +323,37 @@ impl Walk<'_> {
     fn pieces(
         &self,
         ctx: &Mkc,
-        list: &List,
+        list: &PieceList,
         range: Range,
         depth: u32,
         visit: &mut Visit<'_>,
     ) -> Result<(), Fault> {
-        let mut left =
-            Left { skip: range.va.wrapping_sub(ctx.get(Mkc::START_ADDR)), bytes: range.len, whole: range };
-        let mut next = 0usize;
-        while let Some(entry) = list.get(next) {
+        let begin = range.va.wrapping_sub(ctx.get(Mkc::START_ADDR));
+        let mut left = Left { skip: begin, bytes: range.len, whole: range };
+        let (mut place, mut unmarked) = (list.mark(begin), list.unmarked());
+        self.step(place.looks, &left)?;
+        left.skip -= place.before;
+        while let Some(entry) = list.list().get(place.entry) {
             let entry = entry_of(&entry);
-            next = next.saturating_add(1);
+            let layout = place.entry;
+            self.steps.look(1);
+            place.entry = place.entry.saturating_add(1);
             if entry.get(Klm::MKEY) == REPEAT_BLOCK {
                 let block = RepeatBlock::from_prefix_or_zero(entry.bytes());
-                let pieces = next..next.saturating_add(block.get(RepeatBlock::NUM_ENTRIES) as usize);
-                if pieces.end > list.len() / OCTWORD {
+                let count = block.get(RepeatBlock::NUM_ENTRIES);
+                let strides = Strides {
+                    list,
+                    layout,
+                    pieces: place.entry..place.entry.saturating_add(count as usize),
+                    cycles: block.get(RepeatBlock::REPEAT_COUNT).into(),
+                };
+                if strides.pieces.end > list.count() {
                     return Err(left.untranslated());
                 }
-                next = pieces.end;
-                let cycles = block.get(RepeatBlock::REPEAT_COUNT);
-                self.repeat(cycles, (list, pieces), &mut left, depth, visit)?;
+                let size = self.repeat(&strides, &mut left, depth, visit)?;
+                place.entry = strides.pieces.end;
+                place.looks = place.looks.saturating_add(count);
+                place.before = place.before.saturating_add(size.saturating_mul(strides.cycles));
             } else {
                 self.step(1, &left)?;
                 let size = entry.get(Klm::BYTE_COUNT).into();
@@ -331,6 +361,12 @@ impl Walk<'_> {
                 if let Some(part) = left.take(piece) {
                     self.piece(part, depth, visit)?;
                 }
+                place.looks = place.looks.saturating_add(1);
+                place.before = place.before.saturating_add(size);
+            }
+            if place.entry >= unmarked {
+                list.leave(place);
+                unmarked = place.entry.saturating_add(EVERY);
             }
             if left.bytes == 0 {
                 return Ok(());
@@ -339,30 +375,32 @@ impl Walk<'_> {
         Err(left.untranslated())
     }
 
-    /// The cycles of a strided layout.
+    /// The cycles of a strided layout. Returns how many bytes each has.
     fn repeat(
         &self,
-        cycles: u32,
-        (list, pieces): (&List, std::ops::Range<usize>),
+        strides: &Strides<'_>,
         left: &mut Left,
         depth: u32,
         visit: &mut Visit<'_>,
-    ) -> Result<(), Fault> {
-        self.step(pieces.len() as u32, left)?;
-        let pieces = || {
-            let entries = pieces.clone().map_while(|n| list.get::<OCTWORD>(n));
-            entries.map(|piece| RepeatPiece::from_prefix_or_zero(&piece))
-        };
-        // At most 2^16 pieces of less than 2^16 bytes, 2^32 times.
-        let size: u64 = pieces().map(|p| u64::from(p.get(RepeatPiece::BYTE_COUNT))).sum();
+    ) -> Result<u64, Fault> {
+        self.step(strides.pieces.len() as u32, left)?;
+        let size = self.size_of(strides);
         if size == 0 {
-            return Ok(());
+            return Ok(0);
         }
-        let cycles = u64::from(cycles);
-        let first = (left.skip / size).min(cycles);
+        let first = (left.skip / size).min(strides.cycles);
         left.skip -= first * size;
-        for cycle in first..cycles {
-            for piece in pieces() {
+        let mut from = strides.pieces.start;
+        if first < strides.cycles
+            && let Some(mark) = strides.list.in_cycle(strides.layout, left.skip)
+        {
+            self.step(mark.looks, left)?;
+            left.skip -= mark.before;
+            from = mark.entry;
+        }
+        for cycle in first..strides.cycles {
+            for piece in strides.from(from) {
+                self.steps.look(1);
                 self.step(1, left)?;
                 let moved = cycle * u64::from(piece.get(RepeatPiece::STRIDE));
                 let va = piece.get(RepeatPiece::ADDRESS).wrapping_add(moved);
@@ -371,11 +409,33 @@ impl Walk<'_> {
                     self.piece(part, depth, visit)?;
                 }
                 if left.bytes == 0 {
-                    return Ok(());
+                    return Ok(size);
                 }
             }
+            from = strides.pieces.start;
         }
-        Ok(())
+        Ok(size)
+    }
+
+    /// Bytes of a cycle: at most 2^16 pieces of less than 2^16 bytes. Of many pieces marks are kept.
+    fn size_of(&self, strides: &Strides<'_>) -> u64 {
+        if let Some(size) = strides.list.cycle_size(strides.layout) {
+            return size;
+        }
+        let Strides { list, layout, ref pieces, cycles: _ } = *strides;
+        self.steps.look(pieces.len() as u32);
+        let (mut size, mut marks) = (0u64, Vec::new());
+        let many = pieces.len() >= EVERY;
+        for (n, piece) in strides.from(pieces.start).enumerate() {
+            if many && n % EVERY == 0 {
+                marks.push(Mark { entry: pieces.start.saturating_add(n), before: size, looks: n as u32 });
+            }
+            size += u64::from(piece.get(RepeatPiece::BYTE_COUNT));
+        }
+        if many {
+            list.keep_cycle(Cycle { layout, size, marks });
+        }
+        size
     }
 
     /// A piece that an indirect key names: its own key must belong to the same domain and give the local
@@ -400,6 +460,24 @@ impl Walk<'_> {
 
     fn step(&self, entries: u32, left: &Left) -> Result<(), Fault> {
         if self.steps.add(entries) { Ok(()) } else { Err(left.untranslated()) }
+    }
+}
+
+/// A strided layout: some pieces, over and over, moved by their strides each time (2^32 times at most).
+struct Strides<'a> {
+    list: &'a PieceList,
+    /// The entry that says so.
+    layout: usize,
+    /// Those of the pieces.
+    pieces: std::ops::Range<usize>,
+    cycles: u64,
+}
+
+impl Strides<'_> {
+    /// The pieces of a cycle from that entry on.
+    fn from(&self, entry: usize) -> impl Iterator<Item = RepeatPiece> {
+        let entries = (entry..self.pieces.end).map_while(|n| self.list.list().get::<OCTWORD>(n));
+        entries.map(|piece| RepeatPiece::from_prefix_or_zero(&piece))
     }
 }
 

@@ -380,9 +380,9 @@ fn store(entry: &mut MemoryKey, at: u64, bytes: &[u8]) {
     }
     let mut list = match std::mem::take(&mut entry.translation) {
         Translation::Mtt(list) if !indirect => list,
-        Translation::Klm(list) if indirect => list,
+        Translation::Klm(list) if indirect => list.into_list(),
         _ => List::default(),
     };
     list.write(at, bytes);
-    entry.translation = if indirect { Translation::Klm(list) } else { Translation::Mtt(list) };
+    entry.translation = if indirect { Translation::Klm(list.into()) } else { Translation::Mtt(list) };
 }
