@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
-use std::io::{IoSlice, IoSliceMut, Write};
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,14 +24,14 @@ const HEADER: u64 = 64;
 const OWNER: u64 = 63;
 const FULL: u8 = 0x80;
 /// Types of messages.
-const SYNC: u8 = 0;
+pub(crate) const SYNC: u8 = 0;
 const TERMINATE: u8 = 1;
-const PACKET: u8 = 0x40;
+pub(crate) const PACKET: u8 = 0x40;
 /// Entries of queues of its own: SimBricks' default size, and fewer of them.
 const ENTRY: u64 = 1600;
 const ENTRIES: u64 = 512;
 /// How long it waits for others.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A port that is to be.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ pub struct Socket {
 }
 
 /// One direction of a link.
-struct Queue {
+pub(crate) struct Queue {
     file: File,
     offset: u64,
     entry: u64,
@@ -52,6 +52,12 @@ struct Queue {
 }
 
 impl Queue {
+    /// That ring of some memory: its offset, bytes of an entry, and entries.
+    pub(crate) fn new(memory: &File, [offset, entry, count]: [u64; 3]) -> Result<Self, String> {
+        let file = memory.try_clone().map_err(|why| why.to_string())?;
+        Ok(Self { file, offset, entry, count, next: 0 })
+    }
+
     fn at(&self) -> u64 {
         self.offset + self.next * self.entry
     }
@@ -70,6 +76,17 @@ impl Queue {
 
     /// Puts a message in. Waits while the ring is full.
     fn push(&mut self, time: u64, kind: u8, payload: &[u8]) -> Result<(), String> {
+        self.push_with(&(payload.len() as u16).to_le_bytes(), time, kind, payload)
+    }
+
+    /// The same; a header begins with these bytes.
+    pub(crate) fn push_with(
+        &mut self,
+        own: &[u8],
+        time: u64,
+        kind: u8,
+        payload: &[u8],
+    ) -> Result<(), String> {
         let until = Instant::now() + PATIENCE;
         while self.owner()? & FULL != 0 {
             if Instant::now() > until {
@@ -81,7 +98,7 @@ impl Queue {
             return Err(format!("{} bytes do not fit into an entry of {}", payload.len(), self.entry));
         }
         let mut header = [0; OWNER as usize];
-        header[..2].copy_from_slice(&(payload.len() as u16).to_le_bytes());
+        header[..own.len()].copy_from_slice(own);
         header[48..56].copy_from_slice(&time.to_le_bytes());
         let put = |bytes: &[u8], at: u64| self.file.write_all_at(bytes, at).map_err(|why| why.to_string());
         put(&header, self.at())?;
@@ -89,8 +106,18 @@ impl Queue {
         self.done(FULL | kind)
     }
 
+    /// The header of the next message, with owner and type.
+    pub(crate) fn header(&self) -> Result<Option<[u8; HEADER as usize]>, String> {
+        if self.owner()? & FULL == 0 {
+            return Ok(None);
+        }
+        let mut header = [0; HEADER as usize];
+        self.file.read_exact_at(&mut header, self.at()).map_err(|why| why.to_string())?;
+        Ok(Some(header))
+    }
+
     /// Takes the next message: its time, its type and its payload.
-    fn pop(&mut self) -> Result<Option<(u64, u8, Vec<u8>)>, String> {
+    pub(crate) fn pop(&mut self) -> Result<Option<(u64, u8, Vec<u8>)>, String> {
         let owner = self.owner()?;
         if owner & FULL == 0 {
             return Ok(None);
@@ -149,84 +176,106 @@ pub fn switch(sockets: Vec<Socket>, latency: u64) -> JoinHandle<Result<Counts, S
     })
 }
 
-fn words(words: &[u64]) -> Vec<u8> {
+/// A first message: these words, and the four bytes of a network link, or of a host.
+pub(crate) fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).chain([0; 4]).collect()
 }
 
-fn connect(of: &Socket) -> Result<Port, String> {
-    let until = Instant::now() + PATIENCE;
-    let socket = loop {
-        match UnixStream::connect(&of.path) {
-            Ok(socket) => break socket,
-            Err(why) if Instant::now() > until => return Err(format!("{}: {why}", of.path.display())),
-            Err(_) => std::thread::sleep(Duration::from_millis(5)),
-        }
-    };
-    // Version, flags (it insists on synchronisation), a network link, where the four bytes of it are.
-    (&socket).write_all(&words(&[1, 3, 1, 32])).map_err(|why| why.to_string())?;
+/// What the other side of a link said first.
+#[derive(Debug)]
+pub(crate) struct First {
+    pub(crate) socket: UnixStream,
+    pub(crate) message: Vec<u8>,
+    /// The memory, from who listens.
+    pub(crate) memory: Option<File>,
+}
+
+impl First {
+    /// Word `n` of what it said.
+    pub(crate) fn word(&self, n: usize) -> Option<u64> {
+        self.message.get(8 * n..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
+    }
+}
+
+/// Waits for what the other side says first.
+pub(crate) fn hear(socket: UnixStream) -> Result<First, String> {
+    let text = |why: nix::errno::Errno| why.to_string();
+    socket.set_read_timeout(Some(PATIENCE)).map_err(|why| why.to_string())?;
     let mut buffer = [0; 2048];
     let mut space = cmsg_space!([i32; 1]);
     let mut parts = [IoSliceMut::new(&mut buffer)];
     let got: RecvMsg<'_, '_, SockaddrStorage> =
-        recvmsg(socket.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty())
-            .map_err(|why| why.to_string())?;
-    let mut file = None;
-    for message in got.cmsgs().map_err(|why| why.to_string())? {
+        recvmsg(socket.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty()).map_err(text)?;
+    let mut memory = None;
+    for message in got.cmsgs().map_err(text)? {
         if let ControlMessageOwned::ScmRights(files) = message {
             for fd in files {
                 let open = OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{fd}"));
-                file = Some(open.map_err(|why| why.to_string())?);
-                nix::unistd::close(fd).map_err(|why| why.to_string())?;
+                memory = Some(open.map_err(|why| why.to_string())?);
+                nix::unistd::close(fd).map_err(text)?;
             }
         }
     }
     let len = got.bytes;
-    let intro: Vec<u64> = buffer[..len]
-        .chunks_exact(8)
-        .filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
-        .collect();
-    let &[1, _, o0, e0, c0, o1, e1, c1, 1, _, ..] = &intro[..] else {
+    Ok(First { socket, message: buffer[..len].to_vec(), memory })
+}
+
+/// Connects to a socket as soon as somebody listens there.
+pub(crate) fn reach(path: &Path) -> Result<UnixStream, String> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match UnixStream::connect(path) {
+            Ok(socket) => return Ok(socket),
+            Err(why) if Instant::now() > until => return Err(format!("{}: {why}", path.display())),
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// Says something first, and gives memory along.
+pub(crate) fn say(socket: &UnixStream, message: &[u8], memory: Option<&File>) -> Result<(), String> {
+    let files: Vec<_> = memory.iter().map(|file| file.as_raw_fd()).collect();
+    let control = [ControlMessage::ScmRights(&files)];
+    let control = if files.is_empty() { &[][..] } else { &control[..] };
+    let flags = MsgFlags::MSG_NOSIGNAL;
+    sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(message)], control, flags, None)
+        .map_err(|why| why.to_string())?;
+    Ok(())
+}
+
+/// Memory of so many bytes.
+pub(crate) fn memory(len: u64) -> Result<File, String> {
+    let memory = nix::sys::memfd::memfd_create(c"bricks", nix::sys::memfd::MFdFlags::MFD_CLOEXEC)
+        .map_err(|why| why.to_string())?;
+    let file = File::from(memory);
+    file.set_len(len).map_err(|why| why.to_string())?;
+    Ok(file)
+}
+
+fn connect(of: &Socket) -> Result<Port, String> {
+    let socket = reach(&of.path)?;
+    // Version, flags (it insists on synchronisation), a network link, where the four bytes of it are.
+    say(&socket, &words(&[1, 3, 1, 32]), None)?;
+    let first = hear(socket)?;
+    let intro: Vec<u64> = (0..10).map_while(|n| first.word(n)).collect();
+    let &[1, _, o0, e0, c0, o1, e1, c1, 1, _] = &intro[..] else {
         return Err(format!("a listener said {intro:?}"));
     };
-    let file = file.ok_or("a listener sent no memory")?;
-    let queue = |offset, entry, count| {
-        Ok::<_, String>(Queue {
-            file: file.try_clone().map_err(|why| why.to_string())?,
-            offset,
-            entry,
-            count,
-            next: 0,
-        })
-    };
-    Ok(Port { socket, out: queue(o1, e1, c1)?, inward: queue(o0, e0, c0)?, heard: 0, told: 0, count: 0 })
+    let file = first.memory.ok_or("a listener sent no memory")?;
+    let [out, inward] = [[o1, e1, c1], [o0, e0, c0]].map(|of| Queue::new(&file, of));
+    Ok(Port { socket: first.socket, out: out?, inward: inward?, heard: 0, told: 0, count: 0 })
 }
 
 fn accept(listener: &UnixListener) -> Result<Port, String> {
     let (socket, _) = listener.accept().map_err(|why| why.to_string())?;
-    let memory = nix::sys::memfd::memfd_create(c"bricks", nix::sys::memfd::MFdFlags::MFD_CLOEXEC)
-        .map_err(|why| why.to_string())?;
-    let file = File::from(memory);
-    file.set_len(2 * ENTRY * ENTRIES).map_err(|why| why.to_string())?;
-    let intro = words(&[1, 3, 0, ENTRY, ENTRIES, ENTRY * ENTRIES, ENTRY, ENTRIES, 1, 80]);
-    let files = [file.as_raw_fd()];
-    sendmsg::<()>(
-        socket.as_raw_fd(),
-        &[IoSlice::new(&intro)],
-        &[ControlMessage::ScmRights(&files)],
-        MsgFlags::empty(),
-        None,
-    )
-    .map_err(|why| why.to_string())?;
-    let mut answer = [0; 2048];
-    let len = std::io::Read::read(&mut &socket, &mut answer).map_err(|why| why.to_string())?;
-    if len < 32 || answer[0] != 1 {
-        return Err(format!("who connects said {:?}", &answer[..len]));
+    let file = memory(2 * ENTRY * ENTRIES)?;
+    say(&socket, &words(&[1, 3, 0, ENTRY, ENTRIES, ENTRY * ENTRIES, ENTRY, ENTRIES, 1, 80]), Some(&file))?;
+    let first = hear(socket)?;
+    if first.message.len() < 32 || first.word(0) != Some(1) {
+        return Err(format!("who connects said {:?}", first.message));
     }
-    let queue = |offset| {
-        let file = file.try_clone().map_err(|why| why.to_string())?;
-        Ok::<_, String>(Queue { file, offset, entry: ENTRY, count: ENTRIES, next: 0 })
-    };
-    Ok(Port { socket, out: queue(0)?, inward: queue(ENTRY * ENTRIES)?, heard: 0, told: 0, count: 0 })
+    let [out, inward] = [0, ENTRY * ENTRIES].map(|offset| Queue::new(&file, [offset, ENTRY, ENTRIES]));
+    Ok(Port { socket: first.socket, out: out?, inward: inward?, heard: 0, told: 0, count: 0 })
 }
 
 impl Port {

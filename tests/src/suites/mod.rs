@@ -31,7 +31,10 @@ pub mod rdma_core;
 pub mod report;
 pub mod sim;
 mod sim_hosts;
+mod sim_speed;
+mod simulators;
 pub mod storage;
+mod strangers;
 pub mod timing;
 pub mod tools;
 

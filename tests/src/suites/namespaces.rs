@@ -1,10 +1,10 @@
 //! One simulation in two namespaces of networks, joined by proxies over TCP: what happens is what happens in one process.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use super::peers::installed;
+use super::peers::{Ended, installed};
 use super::sim::{Process, RUN, Run, TIMES, command, run, topology};
 use super::{Case, Outcome, guest};
 
@@ -46,16 +46,6 @@ impl Namespaces {
 impl Drop for Namespaces {
     fn drop(&mut self) {
         self.0.iter().for_each(|name| drop(ip(&["netns", "del", name])));
-    }
-}
-
-/// A process that is ended.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

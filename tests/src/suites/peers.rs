@@ -126,7 +126,7 @@ fn roce(program: &Path, folder: &Path) -> Result<String, String> {
 }
 
 /// A process that is ended.
-struct Ended(Child);
+pub(super) struct Ended(pub(super) Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -165,15 +165,17 @@ fn twice(program: &Path, folder: &Path, tool: &Path, way: Way, latency: u64) -> 
         std::fs::create_dir_all(&folder).map_err(|why| why.to_string())?;
         let mut between = Command::new(tool);
         between.args(["-S", &latency.to_string(), "-E", &latency.to_string()]);
-        for socket in sockets(&folder, false) {
-            between.arg("-s").arg(socket.path);
+        let listens = matches!(way, Way::Frames(false));
+        for socket in sockets(&folder, listens) {
+            between.arg(if listens { "-h" } else { "-s" }).arg(socket.path);
         }
-        // It tries once to connect: it begins when the hosts listen.
+        // It tries once to connect: then it begins when the hosts listen.
         let starter = {
             let folder = folder.clone();
             std::thread::spawn(move || {
                 let until = Instant::now() + std::time::Duration::from_secs(60);
-                while !sockets(&folder, false).iter().all(|socket| socket.path.exists())
+                while !listens
+                    && !sockets(&folder, false).iter().all(|socket| socket.path.exists())
                     && Instant::now() < until
                 {
                     std::thread::sleep(std::time::Duration::from_millis(5));
@@ -193,7 +195,7 @@ fn twice(program: &Path, folder: &Path, tool: &Path, way: Way, latency: u64) -> 
     Ok(format!("{counts:?} events, packets, completions, twice"))
 }
 
-fn case(name: &str, done: impl FnOnce() -> Result<String, String>) -> Option<Case> {
+pub(super) fn case(name: &str, done: impl FnOnce() -> Result<String, String>) -> Option<Case> {
     if !guest::is_chosen(name) {
         return None;
     }
@@ -219,6 +221,7 @@ pub fn cases(program: &Path, folder: &Path) -> Vec<Case> {
     for (name, way) in [
         ("InfiniBand in Ethernet frames through SimBricks' switch", Way::Apart),
         ("RoCE through SimBricks' switch", Way::Frames(true)),
+        ("RoCE through SimBricks' switch, which listens", Way::Frames(false)),
     ] {
         let Some(tool) = installed(THEIRS) else {
             let skipped = Case::new(name, Outcome::Skipped, 0.0, format!("{THEIRS} is not installed"));

@@ -7,7 +7,10 @@ use std::time::Instant;
 use hca_vm::server::Binary;
 use serde_json::Value;
 
-use super::{Case, Outcome, guest, namespaces, orchestration, peers, sim_hosts};
+use super::{
+    Case, Outcome, guest, namespaces, orchestration, peers, sim_hosts, sim_speed, simulators, strangers,
+    timing,
+};
 
 /// Switches in a line, and hosts at each: cables and messages are equal, so that as much as can be happens at the same time.
 const SWITCHES: usize = 8;
@@ -43,20 +46,27 @@ const KINDS: [(&str, &str, &[&str]); 6] = [
 
 /// A topology in so many processes.
 pub(super) fn topology(processes: usize, trunk: &str) -> String {
+    line(processes, AT_EACH, trunk)
+}
+
+/// The same with so many hosts at each switch.
+pub(super) fn line(processes: usize, at_each: usize, trunk: &str) -> String {
     let of = |switch: usize| switch * processes / SWITCHES;
+    let (right, left) = (at_each + 5, at_each + 6);
     let mut text = "[fabric]\ntraining_ms = 0\nseed = 7\n".to_owned();
     (0..processes).for_each(|process| text += &format!("[[process]]\nname = \"p{process}\"\n"));
     for switch in 0..SWITCHES {
         let process = format!("process = \"p{}\"", of(switch));
-        text += &format!("[[switch]]\nname = \"s{switch}\"\nports = 8\n{process}\n");
-        for place in 1..=AT_EACH {
+        text += &format!("[[switch]]\nname = \"s{switch}\"\nports = {left}\n{process}\n");
+        for place in 1..=at_each {
             let host = format!("h{switch}{place}");
             text += &format!("[[host]]\nname = \"{host}\"\n{process}\n[[host.hca]]\n");
             text += &format!("[[link]]\nbetween = [\"{host}/hca0\", \"s{switch}/{place}\"]\n");
         }
         if switch > 0 {
-            text += &format!("[[link]]\nbetween = [\"s{}/7\", \"s{switch}/8\"]\n{trunk}", switch - 1);
-            if of(switch) != of(switch - 1) {
+            let before = switch - 1;
+            text += &format!("[[link]]\nbetween = [\"s{before}/{right}\", \"s{switch}/{left}\"]\n{trunk}");
+            if of(switch) != of(before) {
                 text += &format!("simbricks = \"listen:trunk{switch}.sock\"\n");
             }
         }
@@ -64,11 +74,13 @@ pub(super) fn topology(processes: usize, trunk: &str) -> String {
     text
 }
 
-/// What one run gave: hashes of events, packets and completions, how many there were, and microseconds of model time in a second.
+/// What one run gave: hashes of events, packets and completions, how many there were, messages that came, whose bytes were checked, and
+/// microseconds of model time in a second.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Run {
     pub(super) hashes: [u64; 3],
     pub(super) counts: [u64; 3],
+    pub(super) messages: u64,
     pub(super) rate: f64,
 }
 
@@ -138,13 +150,16 @@ pub(super) fn run(
             continue;
         }
         let value: Value = serde_json::from_slice(&output.stdout).map_err(|why| why.to_string())?;
+        // There are none with `--no-hash`.
         let of = &value["hashes"];
-        for (to, name) in sum.hashes.iter_mut().zip(["events", "packets", "completions"]) {
+        let hashed = if of.is_null() { 0 } else { sum.hashes.len() };
+        for (to, name) in sum.hashes.iter_mut().zip(["events", "packets", "completions"]).take(hashed) {
             *to = to.wrapping_add(of[name].as_u64().ok_or("no hash")?);
         }
         for (to, count) in sum.counts.iter_mut().zip(of["counts"].as_array().into_iter().flatten()) {
             *to += count.as_u64().unwrap_or(0);
         }
+        sum.messages += value["messages"].as_u64().unwrap_or(0);
         let took = value["took_s"].as_f64().unwrap_or(f64::MAX);
         sum.rate = sum.rate.min(value["until"].as_f64().unwrap_or(0.0) / 1e6 / took);
     }
@@ -197,7 +212,20 @@ fn case((name, trunk, options): (&str, &str, &[&str]), program: &Path, folder: &
     cases
 }
 
-/// Ties, faults, a congested trunk, all-reduce and storage reads: each in 1, 2, 4 and 8 processes; others' switches; experiments of SimBricks' orchestration.
+/// The rows of timing, as one case: links that can be cut have moved parts of times from one unit to another.
+fn timing() -> Option<Case> {
+    peers::case("rows of timing, as the suite of that name judges them", || {
+        let cases = timing::cases();
+        let failed = cases.iter().filter(|case| case.outcome == Outcome::Failed);
+        let failed: Vec<_> = failed.map(|case| format!("{}: {}", case.name, case.detail)).collect();
+        match failed.is_empty() {
+            true => Ok(format!("{} of {0} cases", cases.len())),
+            false => Err(failed.join("\n")),
+        }
+    })
+}
+
+/// Ties, faults, a congested trunk, all-reduce and storage reads: each in 1, 2, 4 and 8 processes; others' switches; experiments of SimBricks' orchestration; speed.
 pub fn cases() -> Vec<Case> {
     let folder: PathBuf = std::env::temp_dir().join(format!("softhca-suite-sim-{}", std::process::id()));
     let program = match Binary::find() {
@@ -206,9 +234,13 @@ pub fn cases() -> Vec<Case> {
     };
     let mut cases: Vec<Case> =
         KINDS.into_iter().flat_map(|kind| case(kind, program.path(), &folder)).collect();
+    cases.extend(strangers::cases(program.path(), &folder));
     cases.extend(peers::cases(program.path(), &folder));
     cases.extend(namespaces::cases(program.path(), &folder));
     cases.extend(sim_hosts::cases(program.path(), &folder));
+    cases.extend(simulators::cases(program.path(), &folder));
+    cases.extend(sim_speed::cases(program.path(), &folder));
+    cases.extend(timing());
     cases.extend(orchestration::cases(program.path(), &folder));
     let _ = std::fs::remove_dir_all(&folder);
     cases

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 
+use super::peers::case;
 use super::sim::{Process, Run, run};
 use super::{Case, Outcome, guest};
 
@@ -58,9 +59,55 @@ fn processes((adapters, hosts): (usize, usize)) -> Vec<Process> {
     processes
 }
 
-/// Ten runs of each cut, all of which have to give what the first did.
+/// Two hosts at one cable, and no switch; each of the hosts and each of the adapters is a process.
+fn pair() -> (String, Vec<Process>) {
+    let mut text = "[fabric]\ntraining_ms = 0\nseed = 7\n".to_owned();
+    for host in ["a", "b"] {
+        text +=
+            &format!("[[process]]\nname = \"{host}\"\n[[host]]\nname = \"{host}\"\nprocess = \"{host}\"\n");
+        text += &format!("[[host.hca]]\nsimbricks = \"listen:{host}.pci\"\n");
+    }
+    text += "[[link]]\nbetween = [\"a/hca0\", \"b/hca0\"]\nsimbricks = \"listen:cable.sock\"\n";
+    let mut processes: Vec<_> = ["a", "b"].map(Process::named).into();
+    processes.extend(["a", "b"].map(|host| Process { hosts: vec![host.into()], ..Process::default() }));
+    (text, processes)
+}
+
+/// What two such hosts do to each other: its name, options, and messages.
+const BETWEEN_TWO: [(&str, &[&str]); 4] = [
+    ("send", &["--size", "20000"]),
+    ("write", &["--size", "20000"]),
+    ("read", &["--size", "20000"]),
+    ("atomic", &["--size", "8"]),
+];
+
+/// Both send, write, read and add, and look at every byte; twice the same.
+fn between_two(program: &Path, folder: &Path) -> Result<String, String> {
+    const MESSAGES: u64 = 16;
+    let (text, processes) = pair();
+    let mut seen = String::new();
+    for (operation, size) in BETWEEN_TWO {
+        let number = MESSAGES.to_string();
+        let more = ["--messages", &number, "--start", "2", "--until", "4", "--operation", operation];
+        let more = [&more[..], size].concat();
+        let run = |time: &str| run(program, &folder.join(operation).join(time), &text, &processes, &more);
+        let (one, other) = (run("once")?, run("twice")?);
+        if (one.hashes, one.counts) != (other.hashes, other.counts) {
+            return Err(format!("{operation}: {one:?}, and then {other:?}"));
+        }
+        if one.messages != 2 * MESSAGES {
+            return Err(format!("{operation}: {} messages came", one.messages));
+        }
+        seen += &format!("{operation}: {:?} events, packets, completions; ", one.counts);
+    }
+    Ok(format!("{seen}{} messages each, every byte checked", 2 * MESSAGES))
+}
+
+/// Two hosts at a cable; then ten runs of each cut, all of which have to give what the first did.
 pub(super) fn cases(program: &Path, folder: &Path) -> Vec<Case> {
-    let mut cases = Vec::new();
+    let name = "a pair, each host and each adapter a process: sends, writes, reads, atomic operations";
+    let mut cases: Vec<Case> =
+        case(name, || between_two(program, &folder.join("pair"))).into_iter().collect();
     for (name, options) in KINDS {
         let mut first: Option<Run> = None;
         for (adapters, hosts) in CUTS {
