@@ -8,7 +8,8 @@
 //! <!-- /generated -->
 //! ```
 //!
-//! `cargo run -p hca-docs -- update` fills them, a test fails when a page does not say what the code says.
+//! `cargo run -p hca-docs -- update` fills them, a test fails when a page does not say what the code says. It draws pictures of what was
+//! measured, too ([`charts`]).
 //! [`links`] checks every relative link of every page, [`book`] builds `docs` with mdBook. A page of the book may be a
 //! symbolic link to a page that lives beside the code it is about.
 //!
@@ -18,6 +19,7 @@
 pub mod blocks;
 pub mod book;
 pub mod capabilities;
+pub mod charts;
 pub mod commands;
 pub mod coverage;
 pub mod fields;

@@ -13,9 +13,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write what the code says into the generated blocks of the pages.
+    /// Write what the code says into the generated blocks of the pages, and draw what was measured.
     Update,
-    /// Say which pages have old blocks, and which links lead nowhere.
+    /// Say which pages have old blocks, which pictures are old, and which links lead nowhere.
     Check,
     /// Check, then build the book into target/book.
     Build,
@@ -27,6 +27,9 @@ fn main() -> Result<()> {
         Command::Update => {
             for page in hca_docs::blocks::update(&root)? {
                 println!("changed: {page}");
+            }
+            for picture in hca_docs::charts::update(&root)? {
+                println!("changed: {picture}");
             }
         }
         Command::Check => check(&root)?,
@@ -41,6 +44,7 @@ fn main() -> Result<()> {
 
 fn check(root: &std::path::Path) -> Result<()> {
     let mut wrong = hca_docs::blocks::stale(root)?;
+    wrong.extend(hca_docs::charts::stale(root)?);
     wrong.extend(hca_docs::links::broken(root)?);
     wrong.extend(hca_docs::book::unlisted(root)?);
     for line in &wrong {
