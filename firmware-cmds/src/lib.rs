@@ -46,6 +46,7 @@ pub mod nic;
 mod notice;
 pub mod object;
 mod pages;
+pub mod pcie;
 pub mod personality;
 pub mod piece_list;
 mod pma;

@@ -8,6 +8,7 @@ use crate::effect::Effect;
 use crate::flash::{Flash, Work};
 use crate::module::Module;
 use crate::notice::Notices;
+use crate::pcie::Pcie;
 use crate::personality::{FirmwareVersion, PortKind, PortProfile};
 use crate::port::{Link, Port, Role};
 use crate::profile::Config;
@@ -48,6 +49,8 @@ pub struct Ports {
     /// Firmware that is kept in flash.
     pub(crate) flash: Flash,
     pub(crate) sensor: Sensor,
+    /// The PCI Express link.
+    pub pcie: Pcie,
     /// What the firmware did. Who has it is told of each function's reset ([`Tracer::function_reset`]).
     pub tracer: Tracer,
     /// Credential and key of keys, of an adapter with wrapped keys that is operational: kept in flash.
@@ -86,8 +89,8 @@ impl Ports {
         let mut tracer = Tracer::default();
         tracer.restart(flash.running());
         let cages = vec![Module::default(); ports.len()];
-        let (sensor, sync_reset) = Default::default();
-        Self { ports, settings, flash, sensor, tracer, officer: None, sync_reset, cages, config }
+        let (sensor, pcie, sync_reset) = Default::default();
+        Self { ports, settings, flash, sensor, pcie, tracer, officer: None, sync_reset, cages, config }
     }
 
     /// Everything to power-on, but for what is kept in flash.
@@ -99,6 +102,7 @@ impl Ports {
             settings: _,
             flash: _,
             sensor,
+            pcie: _,
             tracer: _,
             officer: _,
             sync_reset: _,
@@ -115,6 +119,7 @@ impl Ports {
         self.flash.restart();
         self.tracer.restart(self.flash.running());
         self.sync_reset = SyncReset::default();
+        self.pcie.restart();
         let kind = match self.settings.ethernet(1) {
             Some(true) => PortKind::Ethernet,
             Some(false) => PortKind::InfiniBand,

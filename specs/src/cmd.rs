@@ -669,6 +669,8 @@ pub mod reg {
     pub const MTMP: u32 = 0x900a;
     /// PCI Express link.
     pub const MPEIN: u32 = 0x9050;
+    /// Counters of the PCI Express link.
+    pub const MPCNT: u32 = 0x9051;
     /// What the firmware's tracer can do, and who has it.
     pub const MTRC_CAP: u32 = 0x9040;
     /// Where traces go.

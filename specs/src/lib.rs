@@ -38,6 +38,7 @@ pub mod mad;
 pub mod management;
 pub mod mkc;
 pub mod nic_vport;
+pub mod pcie;
 pub mod qpc;
 pub mod queue;
 pub mod register;
@@ -71,6 +72,7 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("init_segment", init_segment::LAYOUTS),
     ("mad", mad::LAYOUTS),
     ("management", management::LAYOUTS),
+    ("pcie", pcie::LAYOUTS),
     ("mkc", mkc::LAYOUTS),
     ("nic_vport", nic_vport::LAYOUTS),
     ("qpc", qpc::LAYOUTS),

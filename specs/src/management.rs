@@ -573,6 +573,8 @@ pub mod reset_state {
 
 /// Bits of [`Mcam::MNG_FEATURE_CAP_MASK_L`].
 pub mod mcam_feature {
+    /// [`crate::pcie::Mpcnt`] has its group of performance.
+    pub const PCIE_PERFORMANCE: u64 = 1 << 0;
     /// [`super::Mfrl::PCI_SYNC_START`].
     pub const PCI_SYNC: u64 = 1 << 19;
     /// [`super::Mfrl::RESET_STATE`].

@@ -65,6 +65,7 @@ pub mod fault {
         SlotEvent, TimeAction, What, event_named, opcode_named, packet_named, pcie_error_named, vendor_of,
     };
     pub use crate::ground::trigger::Trigger;
+    pub use hca_firmware::pcie::ErrorMessage;
     pub use hca_spec::command::Delivery;
     pub use hca_spec::ids::{Cqn, Eqn, Psn, Qpn};
 }

@@ -168,7 +168,9 @@ impl Function {
     /// Errors of PCI Express that happened on script are in its registers from now on, and told.
     pub(crate) fn log_errors(&mut self, world: &mut World) {
         for event in world.take_pcie_events(self.place) {
-            if let Some(message) = self.config.log(event).filter(|message| !self.messages.contains(message)) {
+            let Some(message) = self.config.log(event) else { continue };
+            world.sent_error_message(self.place, message.into());
+            if !self.messages.contains(&message) {
                 self.messages.push(message);
             }
         }

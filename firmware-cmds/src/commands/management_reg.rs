@@ -10,6 +10,7 @@ use hca_spec::management::{
     BOOT_IMAGE, Mcam, Mcc, Mcda, Mcqi, McqiActivation, McqiCapabilities, McqiVersion, Mcqs, Mfrl, Mgir,
     Mnvgc, Mnvia, Mnvqc, Mpein, Mqis, Mtcap, Mtmp, component_info, mcam_feature, reset_level, update_error,
 };
+use hca_spec::pcie::{MPCNT_COUNTERS, Mpcnt};
 use hca_spec::register::Mnvda;
 
 use super::register::Denied;
@@ -17,7 +18,7 @@ use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
 use crate::flash::{COMPONENT, LOG_WORD, MOST, MOST_AT_ONCE};
-use crate::personality::{FirmwareVersion, PciSpeed};
+use crate::personality::FirmwareVersion;
 use crate::sensor::Sensor;
 use crate::settings::Name;
 use crate::sync_reset::NotNow;
@@ -45,6 +46,7 @@ pub(super) fn is_one(register: u32) -> bool {
             | reg::MTMP
             | reg::MFRL
             | reg::MPEIN
+            | reg::MPCNT
             | reg::MNVDA
             | reg::MNVDI
             | reg::MNVQC
@@ -76,6 +78,7 @@ pub(super) fn access(
         (reg::MTMP, write) => temperature(fw, write, data)?,
         (reg::MFRL, write) => restart(fw, write, data, effects)?,
         (reg::MPEIN, false) => pci_link(fw),
+        (reg::MPCNT, _) => pci_counters(fw, data)?,
         (reg::MNVDA, write) => {
             let mut value = data.to_vec();
             value.resize(value.len().max(Mnvda::SIZE), 0);
@@ -116,7 +119,10 @@ fn present(fw: &Firmware, data: &[u8]) -> Result<Vec<u8>, Failure> {
     out.set(Mcam::MNG_ACCESS_REG_CAP_MASK_L, mask(first));
     out.set(Mcam::MNG_ACCESS_REG_CAP_MASK_H, mask(first.saturating_add(u64::BITS)));
     let features = match out.get(Mcam::FEATURE_GROUP) {
-        0 if asks_drivers(fw) => mcam_feature::PCI_SYNC | mcam_feature::RESET_STATE,
+        0 if asks_drivers(fw) => {
+            mcam_feature::PCIE_PERFORMANCE | mcam_feature::PCI_SYNC | mcam_feature::RESET_STATE
+        }
+        0 => mcam_feature::PCIE_PERFORMANCE,
         _ => 0,
     };
     out.set(Mcam::MNG_FEATURE_CAP_MASK_L, features).set(Mcam::MNG_FEATURE_CAP_MASK_H, 0);
@@ -364,17 +370,33 @@ fn restart(
     Ok(out.bytes().to_vec())
 }
 
-/// MPEIN: the link is what the edge connector can do.
+/// MPEIN: the link is to be what the edge connector can do, and is what it trained to.
 fn pci_link(fw: &Firmware) -> Vec<u8> {
     const SUFFICIENT: u32 = 1;
     let link = fw.personality().pci.link;
-    let bit = |speed: PciSpeed| 1 << (speed as u32).saturating_sub(1);
-    let lanes = u32::from(link.lanes);
+    let bit = |speed: u8| 1u32.wrapping_shl(u32::from(speed).saturating_sub(1));
+    let (lanes, speed) = (link.lanes, link.speed as u8);
+    let (lanes_now, speed_now) = fw.ports.pcie.trained.unwrap_or((lanes, speed));
     let mut out = Mpein::new();
-    out.set(Mpein::LINK_WIDTH_ENABLED, lanes).set(Mpein::LINK_WIDTH_ACTIVE, lanes);
-    out.set(Mpein::LINK_SPEED_ENABLED, bit(link.speed)).set(Mpein::LINK_SPEED_ACTIVE, bit(link.speed));
+    out.set(Mpein::LINK_WIDTH_ENABLED, lanes.into()).set(Mpein::LINK_WIDTH_ACTIVE, lanes_now.into());
+    out.set(Mpein::LINK_SPEED_ENABLED, bit(speed)).set(Mpein::LINK_SPEED_ACTIVE, bit(speed_now));
     out.set(Mpein::NUM_OF_PFS, 1).set(Mpein::PWR_STATUS, SUFFICIENT);
     out.bytes().to_vec()
+}
+
+/// MPCNT: a group of counters. With `CLR` they count from 0 again, read or written, and what comes back is what they were.
+fn pci_counters(fw: &mut Firmware, data: &[u8]) -> Result<Vec<u8>, Failure> {
+    const GROUP: Failure = bad_param("MPCNT: grp: the adapter does not have the group of counters");
+    let mut out = Mpcnt::from_prefix_or_zero(data);
+    let group = out.get(Mpcnt::GRP);
+    let counters = fw.ports.pcie.group(group).ok_or(GROUP.got(group))?;
+    if out.get(Mpcnt::CLR) == 1 {
+        fw.ports.pcie.clear(group);
+    }
+    out.set(Mpcnt::CLR, 0);
+    let to = out.bytes_mut().iter_mut().skip(MPCNT_COUNTERS);
+    to.zip(counters).for_each(|(to, from)| *to = from);
+    Ok(out.bytes().to_vec())
 }
 
 fn setting(fw: &Firmware, data: &[u8]) -> Result<Vec<u8>, Failure> {

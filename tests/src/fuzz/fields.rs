@@ -85,7 +85,7 @@ fn fields_of(input: &[u8]) -> Vec<Place> {
 }
 
 /// Registers and their structures.
-const REGISTERS: [(u32, &str); 36] = [
+const REGISTERS: [(u32, &str); 37] = [
     (reg::PMLP, "Pmlp"),
     (reg::PTYS, "Ptys"),
     (reg::PFCC, "Pfcc"),
@@ -115,6 +115,7 @@ const REGISTERS: [(u32, &str); 36] = [
     (reg::MFRL, "Mfrl"),
     (reg::MTMP, "Mtmp"),
     (reg::MPEIN, "Mpein"),
+    (reg::MPCNT, "Mpcnt"),
     (reg::MCQI, "Mcqi"),
     (reg::MCC, "Mcc"),
     (reg::MCDA, "Mcda"),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hca_firmware::pcie::LinkTrouble;
 use hca_firmware::{Config, Port};
 
 use crate::adapter::core::Outbox;
@@ -103,6 +104,8 @@ impl Chip {
     /// The PCI Express link has trained to that on script, or (`None`) to what it should. What is under way is not touched.
     pub(crate) fn retrain(&mut self, link: Option<PcieLink>) {
         let Some(script) = &mut self.script else { return };
+        self.managed.pcie.trained = link.map(|link| (link.lanes, link.speed));
+        self.managed.pcie.trouble(LinkTrouble::Retrained);
         let full = match script.pcie.link.take() {
             Some((_, full)) => full,
             None => Arc::clone(&self.timing),

@@ -184,8 +184,10 @@ impl Executor<'_> {
             TimeAction::Pages(pages) => self.core.request_pages(now, *pages as u32),
             TimeAction::Interrupt(vector) => self.core.raise_vector(now, *vector),
             TimeAction::PcieError { error, header } => {
-                if let Some(script) = &mut self.core.chip.script {
+                let chip = &mut self.core.chip;
+                if let Some(script) = &mut chip.script {
                     script.pcie.note(PcieEvent::Error(*error, *header));
+                    error.trouble().into_iter().for_each(|trouble| chip.managed.pcie.trouble(trouble));
                 }
             }
             TimeAction::Slot { event, .. } => {

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use hca_firmware::pcie::LinkTrouble;
+
 use crate::ground::timing::Timing;
 
 /// An error that a function detects: the bit of its status register in the advanced error reporting capability.
@@ -20,6 +22,17 @@ impl PcieError {
     pub const POISONED: Self = Self::Uncorrectable(12);
     /// A request that is not supported.
     pub const UNSUPPORTED_REQUEST: Self = Self::Uncorrectable(20);
+
+    /// What the firmware counts of it, if that is something.
+    pub(crate) fn trouble(self) -> Option<LinkTrouble> {
+        match self {
+            Self::Correctable(0) => Some(LinkTrouble::Receiver),
+            Self::Correctable(6) => Some(LinkTrouble::BadTlp),
+            Self::Correctable(7) => Some(LinkTrouble::BadDllp),
+            Self::Correctable(8) => Some(LinkTrouble::ReplayRollover),
+            Self::Correctable(_) | Self::Uncorrectable(_) => None,
+        }
+    }
 }
 
 /// Names of errors.

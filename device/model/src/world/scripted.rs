@@ -1,6 +1,7 @@
 //! Faults on script joined: which there are, and what happens at its time or behind a reset.
 
 use hca_firmware::FunctionId;
+use hca_firmware::pcie::ErrorMessage;
 use hca_spec::ids::Lid;
 use hca_spec::init_segment::NIC_INTERFACE_DISABLED;
 use hca_spec::mad::{METHOD_GET, METHOD_SET, Mad, PortInfo, attr};
@@ -94,6 +95,13 @@ impl World {
     pub fn take_pcie_events(&mut self, at: impl Into<FunctionRef>) -> Vec<PcieEvent> {
         self.rouse();
         self.script(at.into().hca).map(|script| script.pcie.take()).unwrap_or_default()
+    }
+
+    /// A function sent a message about an error to the root complex: its firmware counts them.
+    pub fn sent_error_message(&mut self, at: impl Into<FunctionRef>, message: ErrorMessage) {
+        if let Some(chip) = self.chip_mut(at.into().hca) {
+            chip.managed.pcie.sent(message);
+        }
     }
 
     /// What happened to the adapter of a function in its slot since the last call.

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use hca_model::fault::{PcieError, PcieEvent};
+use hca_model::fault::{ErrorMessage, PcieError, PcieEvent};
 
 use super::config::{ConfigSpace, reg};
 
@@ -46,6 +46,16 @@ pub enum Message {
     NonFatal,
     /// A fatal one.
     Fatal,
+}
+
+impl From<Message> for ErrorMessage {
+    fn from(message: Message) -> Self {
+        match message {
+            Message::Correctable => Self::Correctable,
+            Message::NonFatal => Self::NonFatal,
+            Message::Fatal => Self::Fatal,
+        }
+    }
 }
 
 impl fmt::Display for Message {

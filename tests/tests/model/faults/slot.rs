@@ -1,13 +1,18 @@
 //! What goes wrong on script between an adapter and its host: accesses to memory, errors of PCI Express, its link.
 
-use hca_driver::{Dma, SendRequest};
+use hca_driver::{Dma, Hca, SendRequest};
 use hca_model::fault::{
-    DmaAction, Fault, FaultId, PcieError, PcieEvent, PcieLink, SlotEvent, TimeAction, Trigger, What,
+    DmaAction, ErrorMessage, Fault, FaultId, PcieError, PcieEvent, PcieLink, SlotEvent, TimeAction, Trigger,
+    What,
 };
 use hca_model::link::Faults;
 use hca_model::trace::{self, Seam};
 use hca_model::{HcaId, Ps};
+use hca_spec::cmd::{AccessRegIn, reg};
+use hca_spec::command::Opcode;
 use hca_spec::cqe::Syndrome;
+use hca_spec::management::{Mcam, Mpein, mcam_feature};
+use hca_spec::pcie::{MPCNT_COUNTERS, Mpcnt, PciePerformance, PcieStates, mpcnt_group};
 use hca_spec::qpc::QpState;
 use hca_tests::in_process::{ModelBus, Simulation};
 use hca_tests::pair::{Options, Pair};
@@ -159,4 +164,75 @@ fn errors_of_the_link() {
     simulation.run(Ps::from_us(1));
     let take = |hca| simulation.world(|world, _| world.take_pcie_events(HcaId(hca)));
     assert_eq!((take(0), take(1), take(1)), (vec![], vec![PcieEvent::Error(error, header)], vec![]));
+}
+
+/// A register of an adapter, asked for with that; `None`: refused.
+fn register(hca: &mut Hca<ModelBus>, register: u32, data: &[u8]) -> Option<Vec<u8>> {
+    const READ: u32 = 1;
+    let mut head = AccessRegIn::new();
+    head.set(AccessRegIn::REGISTER_ID, register);
+    let input = [&head.bytes()[..], data].concat();
+    let output = hca.execute(Opcode::AccessReg, READ, input, AccessRegIn::SIZE + data.len()).ok()?;
+    Some(output[AccessRegIn::SIZE..].to_vec())
+}
+
+/// A group of counters of the link.
+fn counters(hca: &mut Hca<ModelBus>, group: u32, clear: bool) -> Option<Vec<u8>> {
+    let mut ask = Mpcnt::new();
+    ask.set(Mpcnt::GRP, group).set(Mpcnt::CLR, clear.into());
+    Some(register(hca, reg::MPCNT, ask.bytes())?[MPCNT_COUNTERS..].to_vec())
+}
+
+/// What goes wrong with the link on script is counted where drivers look, and the link is told as it is.
+#[test]
+fn troubles_of_the_link_are_counted() {
+    let (simulation, mut pair) = pair();
+    let mcam = register(&mut pair.hcas[0], reg::MCAM, Mcam::new().bytes()).expect("MCAM");
+    let features = Mcam::from_prefix_or_zero(&mcam).get(Mcam::MNG_FEATURE_CAP_MASK_L);
+    assert_ne!(features & mcam_feature::PCIE_PERFORMANCE, 0);
+    for (name, times) in [
+        ("receiver-error", 1),
+        ("bad-tlp", 2),
+        ("bad-dllp", 3),
+        ("replay-rollover", 4),
+        ("replay-timeout", 5),
+    ] {
+        let error = hca_model::fault::pcie_error_named(name).expect("a name");
+        (0..times)
+            .for_each(|_| _ = add(&simulation, 0, timed(TimeAction::PcieError { error, header: [0; 4] })));
+    }
+    let link = PcieLink { lanes: 4, speed: 2 };
+    add(&simulation, 0, timed(TimeAction::Retrain { link, lasting: Some(Ps::from_ms(1)) }));
+    simulation.run(Ps::from_us(1));
+    let trained = |hca: &mut Hca<ModelBus>| {
+        let mpein =
+            Mpein::from_prefix_or_zero(&register(hca, reg::MPEIN, Mpein::new().bytes()).expect("MPEIN"));
+        [Mpein::LINK_WIDTH_ACTIVE, Mpein::LINK_SPEED_ACTIVE].map(|field| mpein.get(field))
+    };
+    assert_eq!(trained(&mut pair.hcas[0]), [4, 1 << 1]);
+    simulation.run(Ps::from_ms(1));
+    assert_eq!(trained(&mut pair.hcas[0]), [16, 1 << 2], "it has its width again");
+    let performance = |hca: &mut Hca<ModelBus>, clear| {
+        let bytes = counters(hca, mpcnt_group::PERFORMANCE, clear).expect("the group");
+        let group = PciePerformance::from_prefix_or_zero(&bytes);
+        [
+            PciePerformance::RX_ERRORS,
+            PciePerformance::TX_ERRORS,
+            PciePerformance::L0_TO_RECOVERY_RETRAIN,
+            PciePerformance::CRC_ERROR_DLLP,
+            PciePerformance::CRC_ERROR_TLP,
+        ]
+        .map(|field| group.get(field))
+    };
+    assert_eq!(performance(&mut pair.hcas[0], true), [6, 2, 4, 3, 2]);
+    assert_eq!(performance(&mut pair.hcas[0], false), [0; 5], "cleared when they were read");
+    assert_eq!(performance(&mut pair.hcas[1], false), [0; 5], "another adapter's link");
+    let lanes = counters(&mut pair.hcas[0], mpcnt_group::LANES, false).expect("the group");
+    assert_eq!(lanes[8..0x10], [0, 0, 0, 1, 0, 0, 0, 0], "of the first lane and the next");
+    // Whoever has the registers says what was sent.
+    simulation.world(|world, _| world.sent_error_message(HcaId(0), ErrorMessage::NonFatal));
+    let states = counters(&mut pair.hcas[0], mpcnt_group::STATES, false).expect("the group");
+    let states = PcieStates::from_prefix_or_zero(&states);
+    assert_eq!(states.get(PcieStates::NON_FATAL_ERR_MSG_SENT), 1);
+    assert_eq!(counters(&mut pair.hcas[0], 4, false), None, "a group of later adapters");
 }
