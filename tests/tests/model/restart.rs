@@ -204,7 +204,8 @@ fn nothing_comes_of_it() {
 fn what_there_is() {
     let features = |hca: &mut Hca<ModelBus>| {
         let mcam = access(hca, reg::MCAM, false, &[0; Mcam::SIZE]).expect("MCAM");
-        Mcam::from_prefix_or_zero(&mcam).get(Mcam::MNG_FEATURE_CAP_MASK_L)
+        let restart = mcam_feature::PCI_SYNC | mcam_feature::RESET_STATE;
+        Mcam::from_prefix_or_zero(&mcam).get(Mcam::MNG_FEATURE_CAP_MASK_L) & restart
     };
     let simulation = Simulation::new(world());
     let (mut hca, ring) = hearing(&simulation);
