@@ -255,7 +255,7 @@ fn whatever_comes_between_responses() {
             let sent = pair.ends[1].bytes(0, 250_000);
             for packet in captured.iter().filter(|c| !c.sent) {
                 let (_, repr, payload) = packet.packet.parse().expect("good packets");
-                assert!(payload.is_empty() || sent.windows(payload.len()).any(|w| w == payload), "{repr:?}");
+                assert!(payload.is_empty() || sent.chunks(4096).any(|part| part == payload), "{repr:?}");
             }
         });
     }
@@ -377,7 +377,7 @@ fn whatever_comes_between() {
             let sent = pair.ends[0].bytes(0, 250_000);
             for packet in captured.iter().filter(|c| !c.sent) {
                 let (_, repr, payload) = packet.packet.parse().expect("good packets");
-                assert!(payload.is_empty() || sent.windows(payload.len()).any(|w| w == payload), "{repr:?}");
+                assert!(payload.is_empty() || sent.chunks(4096).any(|part| part == payload), "{repr:?}");
             }
         });
     }
