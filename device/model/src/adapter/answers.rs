@@ -56,13 +56,13 @@ impl Core<'_> {
                 qp.requester.messages.len() != messages
             }
         };
-        self.ask_behind_data(now, qp, completed);
+        self.ask_behind_answer(now, qp, completed);
     }
 
     /// Behind an answer, which may have `completed` a message: asks for a turn to send. One of which nothing could come is not asked for,
     /// unless others would notice that it waits: what waits for responses goes on waiting until one has completed something.
     #[inline]
-    pub(super) fn ask_behind_data(&mut self, now: Ps, qp: &mut QueuePair, completed: bool) {
+    pub(super) fn ask_behind_answer(&mut self, now: Ps, qp: &mut QueuePair, completed: bool) {
         if qp.sends() && !self.is_idle(qp, completed) {
             self.ask_turn(now, qp);
         }

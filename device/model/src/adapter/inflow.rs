@@ -140,16 +140,13 @@ impl Executor<'_> {
     pub(crate) fn may_put_off(&self, repr: &Repr, payload: usize, most: u32) -> u32 {
         let Self { core, qps, .. } = self;
         let Some(qp) = qps.get(repr.dest_qp.0).filter(|_| core.chip.watch.is_none()) else { return 0 };
-        let keys = core.function.key_changes;
-        let (next, landing) = match repr.operation {
-            // Each lets the timer run anew, and may ask for a turn to send.
-            Operation::ReadResponseMiddle if qp.requester.patience.is_some() || !core.is_idle(qp, false) => {
-                return 0;
-            }
-            Operation::ReadResponseMiddle => (qp.reads_on(), qp.read_landing(keys)),
-            operation => (qp.lands_next(operation), qp.landing(keys)),
-        };
-        let (Some((at, room)), Some(landing)) = (next, landing) else { return 0 };
+        let reads = repr.operation == Operation::ReadResponseMiddle;
+        // Each response lets the timer run anew, and may ask for a turn to send.
+        if reads && (qp.requester.patience.is_some() || !core.is_idle(qp, false)) {
+            return 0;
+        }
+        let landing = qp.landing_of(repr.operation, core.function.key_changes);
+        let (Some((at, room)), Some(landing)) = (qp.lands_next(repr.operation), landing) else { return 0 };
         let count = (room.min(landing.left(at)) / payload.max(1) as u64).min(most.into());
         let len = count as usize * payload;
         let unwatched =
@@ -167,19 +164,15 @@ impl Executor<'_> {
     ) {
         let Self { core, qps, .. } = self;
         let Some(qp) = qps.get_mut(repr.dest_qp.0) else { return };
-        let (reads, keys) = (repr.operation == Operation::ReadResponseMiddle, core.function.key_changes);
-        let (begin, landing) = match reads {
-            true => (qp.reads_on(), qp.read_landing(keys)),
-            false => (qp.lands_next(repr.operation), qp.landing(keys)),
-        };
-        let (Some((at, _)), Some(landing)) = (begin, landing) else { return };
+        let landing = qp.landing_of(repr.operation, core.function.key_changes);
+        let (Some((at, _)), Some(landing)) = (qp.lands_next(repr.operation), landing) else { return };
         let Some((pages, offset)) = landing.place(at, payload.len()) else { return };
         if let Payload::Region { region, offset: from, len } = payload
             && let Err(why) = pages.copy(&*core.function.memory, offset, (region, from), len)
         {
             tracing::error!(hca = core.chip.name, %why, "memory that said that it can be written can't");
         }
-        if reads {
+        if repr.operation == Operation::ReadResponseMiddle {
             if let Some(message) = qp.requester.messages.front_mut() {
                 message.answered += count;
             }

@@ -12,10 +12,10 @@ use super::chip::Chip;
 use super::core::{Core, HcaEvent};
 use super::ethernet::{Way, count_unicast};
 use super::port::{PortOut, count_waits};
+use super::running::book;
 use super::watch::{Captured, Executed, Watch};
 use crate::engines::qp::run::{Half, Run};
 use crate::engines::qp::{PortLane, QueuePair};
-use crate::ground::event::Event;
 use crate::ground::ring::Trace;
 use crate::ground::time::Ps;
 use crate::ground::timing::Place;
@@ -432,16 +432,10 @@ impl Sending<'_> {
     fn build(&mut self, now: Ps, flow: &mut Outflow, psn: Psn, data: Place) -> (Ps, Ps) {
         let Self { units, qp, service, half, .. } = self;
         qp.made(*half, psn, 1);
-        let qpn = qp.qpn.0;
-        let free = units.send(now, qpn, *service);
-        let ready = units.gather(now, qpn, free, std::iter::once(data));
-        let departs = match half {
-            Half::Requester => units.depart(qpn, ready),
-            Half::Responder => units.answer_departs(qpn, ready),
-        };
+        let booked = book(units, (qp.qpn, *half), now, *service, data);
         self.out.outlet.reserve(flow.lane, flow.len);
         flow.built += 1;
-        (free, departs)
+        booked
     }
 
     /// Whether packets that come to the port only make the queue longer until it looks next, at `looks`; each packet that leaves it lets the
@@ -564,12 +558,7 @@ impl Sending<'_> {
         let Self { units, qp, watch: Some(watch), keys, service, half, .. } = self else { return };
         let Some(run) = qp.run.as_deref() else { return };
         let (repr, ..) = run.shape();
-        let (operation, bytes) = (repr.operation, len as u32);
-        let qpn = qp.qpn;
-        let event = match half {
-            Half::Requester => Event::Build { qpn, index, psn, operation, bytes },
-            Half::Responder => Event::Respond { qpn, psn, operation, bytes },
-        };
+        let event = half.made((qp.qpn, index), psn, repr.operation, len as u32);
         watch.note_job(units, (now, free, *service), event);
         let planned = || run.packet(psn, *keys, &mut Vec::new());
         if let Some(planned) = watch.records_all().then(planned).flatten() {

@@ -16,7 +16,9 @@ use crate::engines::qp::run::{Half, Planned};
 use crate::ground::event::Event;
 use crate::ground::region::{Pages, Payload};
 use crate::ground::time::Ps;
+use crate::ground::timing::Place;
 use crate::link_layer::{Next, Outcome, Packet, Path, Sent};
+use crate::units::Units;
 use crate::wire::Repr;
 
 /// What comes of a step.
@@ -37,6 +39,25 @@ pub(crate) struct Runner<'a> {
     pub(crate) half: Half,
     pub(crate) port: u8,
     pub(crate) spare: &'a mut Vec<Packet>,
+}
+
+/// A packet of a run is booked: the unit is busy with it for `service`, and its data is read. Returns when the unit is done with it, and when
+/// it comes to its port.
+#[inline(always)]
+pub(super) fn book(
+    units: &mut Units,
+    (qpn, half): (Qpn, Half),
+    now: Ps,
+    service: Ps,
+    data: Place,
+) -> (Ps, Ps) {
+    let free = units.send(now, qpn.0, service);
+    let ready = units.gather(now, qpn.0, free, std::iter::once(data));
+    let departs = match half {
+        Half::Requester => units.depart(qpn.0, ready),
+        Half::Responder => units.answer_departs(qpn.0, ready),
+    };
+    (free, departs)
 }
 
 impl Runner<'_> {
@@ -192,17 +213,8 @@ impl Core<'_> {
         let Planned { mut packet, psn, operation, index, data } = planned;
         qp.made(half, psn, 1);
         let (qpn, service) = (qp.qpn, self.chip.timing.transmit());
-        let free = self.chip.units.send(now, qpn.0, service);
-        let ready = self.chip.units.gather(now, qpn.0, free, std::iter::once(data));
-        let departs = match half {
-            Half::Requester => self.chip.units.depart(qpn.0, ready),
-            Half::Responder => self.chip.units.answer_departs(qpn.0, ready),
-        };
-        let bytes = packet.len() as u32;
-        let made = match half {
-            Half::Requester => Event::Build { qpn, index, psn, operation, bytes },
-            Half::Responder => Event::Respond { qpn, psn, operation, bytes },
-        };
+        let (free, departs) = book(&mut self.chip.units, (qpn, half), now, service, data);
+        let made = half.made((qpn, index), psn, operation, packet.len() as u32);
         self.note_job(now, free, service, made);
         let lane = match (self.chip.managed.port(runner.port), self.chip.ports.get_mut(runner.port)) {
             (Some(own), Some(out)) if !out.outlet.keeps(own, &packet) => {
@@ -228,9 +240,7 @@ impl Core<'_> {
         let Planned { packet, psn, operation, data, .. } = planned;
         qp.made(Half::Responder, psn, 1);
         let (qpn, service) = (qp.qpn, self.chip.timing.transmit());
-        let free = self.chip.units.send(now, qpn.0, service);
-        let ready = self.chip.units.gather(now, qpn.0, free, std::iter::once(data));
-        let departs = self.chip.units.answer_departs(qpn.0, ready);
+        let (free, departs) = book(&mut self.chip.units, (qpn, Half::Responder), now, service, data);
         let bytes = packet.len() as u32;
         self.note_job(now, free, service, Event::Respond { qpn, psn, operation, bytes });
         qp.lane = self.launch(departs, qp.port(), operation, packet);
@@ -323,7 +333,7 @@ impl Core<'_> {
             message.answered += 1;
         }
         self.progress(now, qp);
-        self.ask_behind_data(now, qp, false);
+        self.ask_behind_answer(now, qp, false);
         true
     }
 

@@ -396,13 +396,9 @@ impl Units {
             self.notes.miss(start, known, Event::KeyMiss { qpn, key });
             self.of(way).admit(now, start, miss);
         }
-        let Some(page) = span.page.filter(|_| span.len > 0) else { return known };
-        let shift = page.saturating_add(LINE_SHIFT).min(63);
-        let (first, last) = (span.va >> shift, span.va.saturating_add(span.len as u64 - 1) >> shift);
+        let Some([first, last]) = series::lines_of(span) else { return known };
         let mut all = known;
-        // A line of translations covers eight pages: a packet needs two lines at most.
-        for line in first..=last.min(first.saturating_add(1)) {
-            let tag = u64::from(span.key) << 40 ^ line;
+        for tag in [first].into_iter().chain((last != first).then_some(last)) {
             if !self.translations.touch(tag) {
                 let there = self.read((now, known), Object::Translation, number, line_address(tag), LINE);
                 self.notes.miss(known, there, Event::TranslationMiss { qpn, key });

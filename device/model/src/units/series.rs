@@ -53,10 +53,12 @@ impl Recent {
     }
 }
 
-/// The tags of the first and the last line of translations that a range needs: two at most. `None`: it needs none.
+/// The tags of the first and the last line of translations that a range needs: a line covers eight pages, so a packet needs two at most.
+/// `None`: it needs none.
 #[inline]
-fn lines_of(data: &Place) -> Option<[u64; 2]> {
-    let shift = data.page?.saturating_add(LINE_SHIFT).min(63);
+pub(super) fn lines_of(data: &Place) -> Option<[u64; 2]> {
+    let page = data.page.filter(|_| data.len > 0)?;
+    let shift = page.saturating_add(LINE_SHIFT).min(63);
     let (first, last) = (data.va >> shift, data.va.saturating_add(data.len as u64 - 1) >> shift);
     Some([first, last.min(first.saturating_add(1))].map(|line| u64::from(data.key) << 40 ^ line))
 }

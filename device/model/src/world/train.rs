@@ -9,7 +9,7 @@
 //! The payload of its packets stays in their sender's memory until their receiver takes it. Whatever could let the sender
 //! have its memory back before that cuts the train: its packets get their bytes and their events go to the heap. That is
 //! so before a command of the sender's driver is executed, before its queue pair hears anything but that packets were
-//! received, before a timer of the queue pair, the link or the memory's owner does something, and when a work request has
+//! received (or, of a train of responses, further reads and responses to its own), before a timer of the queue pair, the link or the memory's owner does something, and when a work request has
 //! changed keys, before its completion is seen. What others send in between waits with the train's packets for the units and
 //! the link, as always, and cuts nothing.
 

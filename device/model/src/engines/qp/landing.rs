@@ -106,7 +106,17 @@ impl QueuePair {
             {
                 Some((*offset, receive.room.saturating_sub(*offset)))
             }
+            (_, Operation::ReadResponseMiddle) => self.reads_on(),
             _ => None,
+        }
+    }
+
+    /// Where packets with that operation go, in the middle of what is in progress, if that is known; `keys`: the changes of keys so far.
+    #[inline]
+    pub(crate) fn landing_of(&self, operation: Operation, keys: u64) -> Option<&Landing> {
+        match operation {
+            Operation::ReadResponseMiddle => self.read_landing(keys),
+            _ => self.landing(keys),
         }
     }
 
@@ -144,21 +154,18 @@ impl QueuePair {
     /// last.
     #[inline]
     pub(crate) fn reads_next(&self, psn: Psn) -> Option<u64> {
-        let r = &self.requester;
-        let message = r.messages.front().filter(|_| self.sends() && r.fault.is_none())?;
-        let next = message.wqe.opcode == SendOpcode::RdmaRead
-            && message.failed.is_none()
+        let message = self.requester.messages.front()?;
+        let next = self.next_response() == Some(psn)
             && message.answered > 0
             && message.answered + 1 < message.packets
-            && psn == message.first.add(message.answered)
-            && psn.since(r.sent) < 0;
+            && psn.since(self.requester.sent) < 0;
         next.then(|| u64::from(message.answered) * self.params.mtu as u64)
     }
 
     /// The place in the read in progress of the next packet of its response, which is in its middle, and how many bytes there are from there
     /// on before its last packet.
     #[inline]
-    pub(crate) fn reads_on(&self) -> Option<(u64, u64)> {
+    fn reads_on(&self) -> Option<(u64, u64)> {
         let at = self.reads_next(self.next_response()?)?;
         let message = self.requester.messages.front()?;
         let left = message.packets.saturating_sub(message.answered + 1);

@@ -8,7 +8,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use hca_spec::ids::{Mkey, Psn};
+use hca_spec::ids::{Mkey, Psn, Qpn};
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::wire::Operation;
 use hca_spec::wqe::SendOpcode;
@@ -17,9 +17,10 @@ use super::QueuePair;
 use super::answers::{ReadLeft, Response};
 use super::pieces::piece_at;
 use super::requester::{Cursor, Plan};
-use crate::engines::mkey::{Access, pages_of, span};
+use crate::engines::mkey::{Access, Accessor, pages_of, span};
 use crate::engines::view::View;
 use crate::ground::dma::GuestMemory;
+use crate::ground::event::Event;
 use crate::ground::region::{Payload, Region};
 use crate::ground::timing::Place;
 use crate::link_layer::{Packet, Path};
@@ -39,6 +40,17 @@ pub(crate) enum Half {
     Requester,
     /// Answers those of its peer's; in runs, reads.
     Responder,
+}
+
+impl Half {
+    /// What is told of a packet that was made, with so many bytes on the link; `index`: that of a message's WQE.
+    #[inline]
+    pub(crate) fn made(self, (qpn, index): (Qpn, u16), psn: Psn, operation: Operation, bytes: u32) -> Event {
+        match self {
+            Self::Requester => Event::Build { qpn, index, psn, operation, bytes },
+            Self::Responder => Event::Respond { qpn, psn, operation, bytes },
+        }
+    }
 }
 
 /// Packets that are alike.
@@ -68,6 +80,25 @@ pub(crate) struct Run {
     index: u16,
     /// What counted the changes of keys when it was planned.
     keys: u64,
+}
+
+/// What a run is planned from: what is known of its packets without a look at keys, memory and path.
+struct Begin {
+    half: Half,
+    /// Headers of the first.
+    repr: Repr,
+    place: u32,
+    often: Option<NonZeroU32>,
+    index: u16,
+    /// Where the payload of the first is; all of it that may be theirs.
+    key: Mkey,
+    va: u64,
+    bytes: u64,
+    /// Packets that may be alike.
+    most: u32,
+    /// Who asks for what is there, and what for.
+    who: Accessor,
+    access: Access,
 }
 
 /// A packet of a run.
@@ -290,20 +321,35 @@ impl QueuePair {
     ) -> Option<Box<Run>> {
         let Some(Response::Read(read)) = self.responder.queue.front() else { return None };
         let ReadLeft { who, psn, va, rkey: key, left, passed: place, .. } = *read;
+        let repr = Repr { operation: Operation::ReadResponseMiddle, psn, ..self.connected_repr(view)? };
+        let (half, access) = (Half::Responder, Access::RemoteRead);
+        // The last packet is none of them.
+        let (bytes, most) = (left.saturating_sub(1), MOST);
+        let begin = Begin { half, repr, place, often: None, index: 0, key, va, bytes, most, who, access };
+        self.begin_run(view, memory, keys, begin)
+    }
+
+    /// The run of what is planned, if it is worth one and can be had.
+    fn begin_run(
+        &self,
+        view: &View<'_>,
+        memory: &Arc<dyn GuestMemory>,
+        keys: u64,
+        begin: Begin,
+    ) -> Option<Box<Run>> {
+        let Begin { half, repr, place, often, index, key, va, bytes, most, who, access } = begin;
         let payload = self.params.mtu;
-        let count = u32::try_from(left.checked_sub(1)? / payload as u64).unwrap_or(u32::MAX).min(MOST);
-        if place == 0 || count < LEAST {
+        let count = u32::try_from(bytes / payload as u64).unwrap_or(u32::MAX).min(most).min(MOST);
+        if count < LEAST {
             return None;
         }
-        let repr = Repr { operation: Operation::ReadResponseMiddle, psn, ..self.connected_repr(view)? };
         let bytes = u64::from(count) * payload as u64;
-        let pages = pages_of(view.icm(), who, key, va, bytes, Access::RemoteRead)?;
+        let pages = pages_of(view.icm(), who, key, va, bytes, access)?;
         let region = Arc::new(Region::new(Arc::clone(memory), pages, bytes)?);
         let path = self.path(view)?;
         let len = Packet::len_of(&path, &repr, payload)?;
         let page = span(view.icm(), key, va, payload).page;
-        let (end, repr) = (psn.add(count), repr.carried()?);
-        let (half, often, index) = (Half::Responder, None, 0);
+        let (end, repr) = (repr.psn.add(count), repr.carried()?);
         Some(Box::new(Run {
             half,
             path,
@@ -343,36 +389,12 @@ impl QueuePair {
         if !alike || payload != self.params.mtu || !self.requester.allows(message) {
             return None;
         }
-        let (begin, key, va) = piece_at(&message.wqe.pieces, offset)?;
+        let (bytes, key, va) = piece_at(&message.wqe.pieces, offset)?;
         let place = repr.psn.since(message.first) as u32;
-        let whole = u32::try_from(begin / payload as u64).unwrap_or(u32::MAX);
-        let count = message.packets.saturating_sub(place + 1).min(whole).min(MOST);
-        if count < LEAST {
-            return None;
-        }
-        let bytes = u64::from(count) * payload as u64;
-        let pages = pages_of(view.icm(), self.accessor(), key, va, bytes, Access::LocalRead)?;
-        let region = Region::new(Arc::clone(memory), pages, bytes)?;
-        let path = self.path(view)?;
-        let len = Packet::len_of(&path, &repr, payload)?;
-        let page = span(view.icm(), key, va, payload).page;
-        let (end, often) = (repr.psn.add(count), NonZeroU32::new(1 << self.params.log_ack_req_freq));
-        let (region, index, repr) = (Arc::new(region), plan.index, repr.carried()?);
-        Some(Box::new(Run {
-            half: Half::Requester,
-            path,
-            repr,
-            end,
-            place,
-            often,
-            region,
-            key,
-            va,
-            page,
-            payload,
-            len,
-            index,
-            keys,
-        }))
+        let most = message.packets.saturating_sub(place + 1);
+        let often = NonZeroU32::new(1 << self.params.log_ack_req_freq);
+        let (half, access, index, who) = (Half::Requester, Access::LocalRead, plan.index, self.accessor());
+        let begin = Begin { half, repr, place, often, index, key, va, bytes, most, who, access };
+        self.begin_run(view, memory, keys, begin)
     }
 }
