@@ -39,7 +39,7 @@ fn has_device(qemu: &Path) -> bool {
 /// QEMU without a disk: its firmware and its monitor see the adapter.
 fn qemu(program: &Path, folder: &Path, tool: &Path) -> Result<String, String> {
     let text = |why: std::io::Error| why.to_string();
-    let own = Ended(adapter(program, folder)?);
+    let mut own = Ended(adapter(program, folder)?);
     let socket = folder.join("host.pci");
     let device =
         format!("{DEVICE},socket={},sync=on,pci-latency={CROSSING},sync-period={CROSSING}", socket.display());
@@ -48,6 +48,9 @@ fn qemu(program: &Path, folder: &Path, tool: &Path) -> Result<String, String> {
     command.args(["-icount", "shift=0,sleep=off", "-rtc", "clock=vm", "-device", &device]);
     // It tries once to connect.
     while !socket.exists() {
+        if let Some(status) = own.0.try_wait().map_err(text)? {
+            return Err(format!("the adapter's process has ended: {status}"));
+        }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
