@@ -1,7 +1,7 @@
 //! What adapters diagnosed of the guests' drivers and programs while a suite ran: every message has to be one that a test provokes.
 //!
 //! `tests/suites/diagnoses.txt` lists those, with reasons. A message that no entry explains fails the suite, and so does an entry that
-//! explains nothing, if the suite ran to its end: a false alarm can't hide behind it. Suites that the list does not name are counted, not judged.
+//! explains nothing or is for a case that there is not, if the suite ran to its end: a false alarm can't hide behind it. Suites that the list does not name are counted, not judged.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -62,6 +62,11 @@ impl Entry {
 
     fn is_due(&self, kernel: &str) -> bool {
         self.kernels.is_empty() || self.kernels.contains(&kernel) && kernel != AT_TIMES
+    }
+
+    /// Whether it may be said on that kernel.
+    fn may_be(&self, kernel: &str) -> bool {
+        self.is_due(kernel) || self.kernels.contains(&AT_TIMES)
     }
 }
 
@@ -139,7 +144,14 @@ fn judge_by(list: &'static str, suite: &str, kernel: &str, cases: &[Case]) -> Ca
     for message in &never {
         _ = write!(detail, "\nlisted, and never said: {message}");
     }
-    let failed = is_judged && (unexplained > 0 || complete && !never.is_empty());
+    // Such an entry would explain nothing, ever.
+    let is_there = |entry: &Entry| cases.iter().any(|case| case.name.contains(entry.case));
+    let nowhere: Vec<&Entry> =
+        entries.iter().filter(|entry| entry.may_be(kernel) && !is_there(entry)).collect();
+    for Entry { case, message, .. } in &nowhere {
+        _ = write!(detail, "\nlisted for '{case}', which is in no case's name: {}", message.join(GAP));
+    }
+    let failed = is_judged && (unexplained > 0 || complete && !(never.is_empty() && nowhere.is_empty()));
     let outcome = match (is_judged, failed) {
         (false, _) => Outcome::Skipped,
         (true, true) => Outcome::Failed,
@@ -152,7 +164,7 @@ fn judge_by(list: &'static str, suite: &str, kernel: &str, cases: &[Case]) -> Ca
 mod tests {
     use super::*;
 
-    const TEXT: &str = "# a remark\n[x y]\n | provokes | QP ... key ... [key-exists] | a wrong key\n6.1 | | old | of 6.1\n? | | power | cut\n[z]\n";
+    const TEXT: &str = "# a remark\n[x y]\n | provokes | QP ... key ... [key-exists] | a wrong key\n6.1 | | old | of 6.1\n? | | power | cut\n[z]\n[w]\n? | noone | once | of a case that had another name\n";
 
     fn case(name: &str, said: &[&str]) -> Case {
         let diagnoses = said.iter().map(|text| (*text).to_owned()).collect();
@@ -174,6 +186,8 @@ mod tests {
         assert_eq!(outcome("x", "6.12", &cut), Outcome::Passed);
         assert_eq!(outcome("z", "6.12", &[case("a", &[])]), Outcome::Passed);
         assert_eq!(outcome("z", "6.12", &[case("a", &[key])]), Outcome::Failed);
+        assert_eq!(outcome("w", "6.12", &[case("somebody", &[])]), Outcome::Failed, "no such case");
+        assert_eq!(outcome("w", "6.12", &[case("noone", &[])]), Outcome::Passed);
         assert_eq!(outcome("unnamed", "6.12", &[case("a", &[key])]), Outcome::Skipped);
         let elsewhere = [case("other", &[key])];
         let judged = judge_by(TEXT, "x", "6.12", &elsewhere);
