@@ -25,12 +25,15 @@ const TRANSPORTS: [&str; 5] = ["rc_v", "rc_x", "ud_v", "ud_x", "dc_x"];
 /// Port of fi_pingpong.
 const FABRIC: u16 = 47592;
 
-/// In a guest, then between two.
+/// In a guest, then between two; then between two whose adapters match tags.
 pub fn cases(kernel: &str) -> Vec<Case> {
-    run_in(&FILES, &PACKAGES, "", "hpc.toml", kernel, &commands())
+    let mut all = run_in(&FILES, &PACKAGES, "", "hpc.toml", kernel, &commands());
+    all.extend(run_in(&FILES, &PACKAGES, "ConnectX-5: ", "hpc-connectx5.toml", kernel, &matching()));
+    all
 }
 
-fn commands() -> Vec<Command> {
+/// What comes before the first process.
+fn ready() -> Vec<Command> {
     let mut all = set_up();
     all.push(Command::everywhere("ssh", format!("{WORDS}; ssh_works")));
     for mpi in ["openmpi", "mpich"] {
@@ -39,6 +42,48 @@ fn commands() -> Vec<Command> {
             format!("mpicc.{mpi} -O1 -Wall -Werror -o collectives.{mpi} collectives.c"),
         ));
     }
+    all
+}
+
+/// Tags matched by the adapter, where UCX does so by itself: it fetches what is announced, too. Of its transports on the device's queues
+/// that of dynamic connections leaves it, as the adapter does (`RNDV_OFFLOAD_DC` is 0).
+fn matching() -> Vec<Command> {
+    let mut all = ready();
+    for (transport, matches) in [("rc_x", true), ("dc_x", false)] {
+        for mpi in ["openmpi", "mpich"] {
+            for (place, hosts) in [("one guest", "a:2"), ("two guests", "a:1,b:1")] {
+                all.push(Command::alone(
+                    format!("{place}: {mpi} {transport} with tags matched"),
+                    format!("{WORDS}; shows '[1-9][0-9]+ checks of 2 processes, 0 wrong' matching {mpi} {transport} {hosts} ./collectives.{mpi}"),
+                ));
+            }
+        }
+        let found = if matches { "" } else { "fails " };
+        all.push(Command::alone(
+            format!("{transport}: who matches"),
+            format!("{WORDS}; UCX_LOG_LEVEL=debug; export UCX_LOG_LEVEL; matching openmpi {transport} a:1,b:1 ./collectives.openmpi >/dev/null; {found}grep 'Activate tag offload' /tmp/quiet"),
+        ));
+        for (test, size) in [
+            ("tag_lat", 8),
+            ("tag_lat", 4096),
+            ("tag_bw", 65536),
+            ("tag_bw", 1 << 20),
+            ("tag_sync_lat", 4096),
+        ] {
+            all.push(Command::alone(
+                format!("ucx_perftest {transport} {test} {size} with tags matched"),
+                format!("{WORDS}; matching openmpi {transport} a:1,b:1 ucx_perftest -t {test} -n 200 -w 10 -s {size}"),
+            ));
+        }
+    }
+    all.push(Command::meeting("after all"));
+    all.push(log_of_opensm());
+    all.push(opensm_ends());
+    all
+}
+
+fn commands() -> Vec<Command> {
+    let mut all = ready();
     for transport in TRANSPORTS {
         for (place, hosts) in [("one guest", "a:2"), ("two guests", "a:1,b:1")] {
             for mpi in ["openmpi", "mpich"] {
