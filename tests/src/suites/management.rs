@@ -12,7 +12,7 @@ use super::Case;
 use super::guest::{Command, run_in};
 
 /// Debian's packages of the tools.
-const PACKAGES: [&str; 2] = ["mstflint", "pciutils"];
+const PACKAGES: [&str; 3] = ["ethtool", "mstflint", "pciutils"];
 /// Version of the image that is flashed.
 const NEW: &str = "12.28.2100";
 /// Its file.
@@ -103,13 +103,20 @@ fn commands(kernel: &str) -> Vec<Command> {
         alone("mstconfig q", "shows 'LINK_TYPE_P1 *IB' mstconfig -d $d q"),
         alone("mstreg", "shows 'device_id *| 0x00001013' mstreg -d $d --reg_name MGIR --get"),
         alone("mstlink", "shows 'State *: ' mstlink -d $d"),
+        alone("mstlink -c: PCIe", "shows 'RX Errors *: 0' mstlink -d $d --port_type PCIE --depth 0 --pcie_index 0 --node 0 -c"),
+        alone("mstreg: MPCNT", "shows 'rx_errors *| 0x00000000' mstreg -d $d --reg_name MPCNT --get --indexes grp=0,pcie_index=0,depth=0,node=0"),
+        // All that its list has of the adapter's configuration registers.
+        alone("mstregdump", "mstregdump $d >/tmp/registers && [ $(wc -l </tmp/registers) -gt 40000 ] && grep -i '0x000f0014 0x00000209' /tmp/registers").within(900),
         alone("mstvpd", "shows '^PN: *SHC455A' mstvpd $d"),
         alone("lspci", "shows 'Serial number: ' lspci -vvs $d"),
         alone("mstfwreset q", "shows 'Warm Reboot *-Supported' mstfwreset -d $d q"),
         alone("mstdevices_info", "shows ConnectX4 mstdevices_info"),
         alone("tracepoint mlx5_fw", "traces && ibv_devinfo >/dev/null && until_true 10 grep 'QUERY_HCA_CAP op_mod 0x1: status 0x0' $tracing/trace"),
-        // It goes on until it is interrupted.
-        alone("mstfwtrace", "timeout -s INT 4 mstfwtrace -d $d >/tmp/traces; grep 'QUERY_HCA_CAP op_mod 0x1: status 0x0' /tmp/traces"),
+        // It goes on until it is interrupted, and on a busy machine it takes a while before it has read anything.
+        alone(
+            "mstfwtrace",
+            "for seconds in 4 15 60; do timeout -s INT $seconds mstfwtrace -d $d >/tmp/traces; grep 'QUERY_HCA_CAP op_mod 0x1: status 0x0' /tmp/traces && return; done; false",
+        ),
         alone("rdma resource show -dd -r", "ibv_rc_pingpong >/dev/null & sleep 1; shows '04255254' rdma resource show qp -dd -r && shows '04255254' rdma resource show cq -dd -r && shows '04255254' rdma resource show mr -dd -r; result=$?; kill $!; return $result"),
         alone("mstresourcedump query", "shows PRM_QUERY_QP mstresourcedump query -d $d"),
         alone("mstresourcedump dump", "shows 'Segment Type: 0x1002' mstresourcedump dump -d $d -s FULL_CQC -n1 all"),
@@ -121,7 +128,8 @@ fn commands(kernel: &str) -> Vec<Command> {
             "mstconfig set, reset",
             "mstconfig -y -d $d set LINK_TYPE_P1=2 && shows 'LINK_TYPE_P1 *ETH' mstconfig -d $d q && [ $(link_layer) = InfiniBand ] &&
             mstconfig -y -d $d reset && shows 'LINK_TYPE_P1 *IB' mstconfig -d $d q",
-        ),
+        )
+        .within(300),
         alone("mstconfig: no such value", "fails mstconfig -y -d $d set LINK_TYPE_P1=5"),
         alone(
             "devlink dev flash",
@@ -134,6 +142,8 @@ fn commands(kernel: &str) -> Vec<Command> {
         everywhere("mstconfig set LINK_TYPE_P1=2", "mstconfig -y -d $d set LINK_TYPE_P1=2 && [ $(link_layer) = InfiniBand ]"),
         everywhere("start anew: Ethernet", "start_anew && [ $(class) = 0x020000 ] && [ $(link_layer) = Ethernet ] && interface"),
         alone("ping", "until_true 60 ping -c 1 -W 1 10.9.0.98 >/dev/null; shows ' 0% packet loss' ping -c 5 10.9.0.98"),
+        alone("ethtool -m", "shows 'Vendor PN *: PCC-4X-EDR' ethtool -m $(ls /sys/bus/pci/devices/$d/net)"),
+        alone("ethtool -S: PCIe", "counters=$(ethtool -S $(ls /sys/bus/pci/devices/$d/net)); echo \"$counters\" | grep 'rx_pci_signal_integrity: 0' && echo \"$counters\" | grep 'tx_pci_signal_integrity: 0'"),
         alone("mstlink: Ethernet", "shows 'State *: .*Active' mstlink -d $d"),
         Command::meeting("after ping"),
         everywhere("back to InfiniBand", "mstconfig -y -d $d reset && start_anew && [ $(class) = 0x020700 ] && [ $(link_layer) = InfiniBand ]"),
