@@ -11,7 +11,6 @@ use hca_spec::ids::{Mkey, Qpn};
 
 use super::Row;
 use super::stage::{Attacker, Driver, Failure, MEMORY};
-use super::work::take;
 use crate::pair::{End, Options, PORT, Pair};
 
 /// The cases.
@@ -239,7 +238,6 @@ fn dynamic(attacker: &Attacker) -> Result<String, Failure> {
             }
             done += 1;
         }
-        take(&mut pair);
     }
     match done {
         0 => Err("no request was done".into()),
