@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use super::peers::{Ended, installed};
-use super::sim::{Process, RUN, Run, TIMES, command, run, topology};
+use super::sim::{KINDS, Kind, Process, RUN, Run, TIMES, command, run, topology, ways};
 use super::{Case, Outcome, guest};
 
 /// SimBricks' own proxy.
@@ -53,7 +53,7 @@ impl Drop for Namespaces {
 fn proxies(tool: &Path, ours: bool, names: &[String; 2], dirs: &[PathBuf; 2]) -> Result<[Ended; 2], String> {
     let start = |end: usize| {
         let socket = dirs[end].join(TRUNK);
-        let mut command = command(tool, Some(&names[end]));
+        let mut command = command(tool, Some(&names[end]), false);
         let at = ADDRESSES[0];
         if ours {
             let way = ["--listen", "--connect"][end];
@@ -75,8 +75,14 @@ fn proxies(tool: &Path, ours: bool, names: &[String; 2], dirs: &[PathBuf; 2]) ->
     Ok([start(0)?, start(1)?])
 }
 
-/// One run with proxies between.
-fn apart(program: &Path, folder: &Path, tool: &Path, ours: bool, names: &[String; 2]) -> Result<Run, String> {
+/// One run with proxies between, whose processes are on one processor if they are `pinned`.
+fn apart(
+    (_, trunk, options): Kind,
+    (program, folder): (&Path, &Path),
+    (tool, ours): (&Path, bool),
+    names: &[String; 2],
+    pinned: bool,
+) -> Result<Run, String> {
     let dirs = ["left", "right"].map(|side| folder.join(side));
     for dir in &dirs {
         std::fs::create_dir_all(dir).map_err(|why| why.to_string())?;
@@ -85,10 +91,10 @@ fn apart(program: &Path, folder: &Path, tool: &Path, ours: bool, names: &[String
     let process = |number: usize| {
         let side = number * 2 / PROCESSES;
         let (namespace, dir) = (names.get(side).cloned(), dirs.get(side).cloned());
-        Process { name: Some(format!("p{number}")), namespace, dir, ..Process::default() }
+        Process { name: Some(format!("p{number}")), namespace, dir, pinned, ..Process::default() }
     };
     let processes: Vec<_> = (0..PROCESSES).map(process).collect();
-    let done = run(program, folder, &topology(PROCESSES, ""), &processes, &more());
+    let done = run(program, folder, &topology(PROCESSES, trunk), &processes, &more(options));
     if ours && done.is_ok() {
         // They end by themselves, when the links have.
         for Ended(proxy) in &mut between {
@@ -101,20 +107,23 @@ fn apart(program: &Path, folder: &Path, tool: &Path, ours: bool, names: &[String
     done
 }
 
-fn more() -> Vec<&'static str> {
-    [&RUN[..], &["--size", "6000", "--ack-timeout", "6"]].concat()
+fn more(options: &[&'static str]) -> Vec<&'static str> {
+    [&RUN[..], options].concat()
 }
 
-fn case(program: &Path, folder: &Path, tool: &Path, ours: bool) -> Result<String, String> {
+fn case(kind: Kind, program: &Path, folder: &Path, (tool, ours): (&Path, bool)) -> Result<String, String> {
     let names = Namespaces::new()?;
-    let one = run(program, &folder.join("one"), &topology(PROCESSES, ""), &[Process::default()], &more())?;
-    for time in 0..TIMES {
-        let other = apart(program, &folder.join(time.to_string()), tool, ours, &names.0)?;
+    let (_, trunk, options) = kind;
+    let whole = topology(PROCESSES, trunk);
+    let one = run(program, &folder.join("one"), &whole, &[Process::default()], &more(options))?;
+    for (time, pinned) in ways() {
+        let folder = folder.join(time.to_string());
+        let other = apart(kind, (program, &folder), (tool, ours), &names.0, pinned)?;
         if (one.hashes, one.counts) != (other.hashes, other.counts) {
             return Err(format!("run {time}: {other:?}; one process: {one:?}"));
         }
     }
-    Ok(format!("{:?} events, packets, completions, {TIMES} times", one.counts))
+    Ok(format!("{:?} events, packets, completions, {TIMES} times free and on one processor", one.counts))
 }
 
 /// Why there can be no namespaces.
@@ -132,15 +141,18 @@ fn hindrance() -> Option<String> {
 pub fn cases(program: &Path, folder: &Path) -> Vec<Case> {
     let theirs = installed(THEIRS).ok_or(format!("{THEIRS} is not installed"));
     let tools = [("softhca sim-proxy", Ok(program.to_path_buf())), ("SimBricks' proxies", theirs)];
-    let named =
-        |(proxies, tool)| (format!("{PROCESSES} processes in two namespaces, {proxies}"), proxies, tool);
-    let one = |(name, proxies, tool): (String, &str, Result<PathBuf, String>)| {
+    let all = tools.into_iter().flat_map(|tool| KINDS.map(|kind| (kind, tool.clone())));
+    let named = |(kind, (proxies, tool)): (Kind, (&'static str, Result<PathBuf, String>))| {
+        let name = format!("{}, {PROCESSES} processes in two namespaces, {proxies}", kind.0);
+        (name, kind, proxies, tool)
+    };
+    let one = |(name, kind, proxies, tool): (String, Kind, &str, Result<PathBuf, String>)| {
         let tool = match hindrance().map_or(tool, Err) {
             Ok(tool) => tool,
             Err(why) => return Case::new(name, Outcome::Skipped, 0.0, why),
         };
         let began = Instant::now();
-        let done = case(program, &folder.join(proxies), &tool, tool == program);
+        let done = case(kind, program, &folder.join(proxies).join(kind.0), (&tool, tool == program));
         let seconds = began.elapsed().as_secs_f64();
         println!("{name}: {}", done.as_ref().map_or("failed", String::as_str));
         match done {
@@ -148,5 +160,5 @@ pub fn cases(program: &Path, folder: &Path) -> Vec<Case> {
             Err(why) => Case::new(name, Outcome::Failed, seconds, why),
         }
     };
-    tools.into_iter().map(named).filter(|(name, ..)| guest::is_chosen(name)).map(one).collect()
+    all.map(named).filter(|(name, ..)| guest::is_chosen(name)).map(one).collect()
 }

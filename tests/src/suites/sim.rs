@@ -1,5 +1,6 @@
 //! Simulations in several processes: what happens does not depend on how a topology is cut, nor on what else the machine does.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -15,7 +16,7 @@ use super::{
 /// Switches in a line, and hosts at each: cables and messages are equal, so that as much as can be happens at the same time.
 const SWITCHES: usize = 8;
 const AT_EACH: usize = 2;
-/// How often each is run.
+/// How often each is run free, and how often with all of its processes on one processor.
 pub(super) const TIMES: usize = 10;
 /// Options of every run.
 pub(super) const RUN: [&str; 6] = ["--messages", "2", "--start", "2", "--until", "5"];
@@ -25,9 +26,12 @@ const FAULTS: &str =
 /// A sixteenth of what the hosts behind it can send.
 const NARROW: &str = "width = 1\nrate = \"qdr\"\n";
 
+/// A name, more keys, options.
+pub(super) type Kind = (&'static str, &'static str, &'static [&'static str]);
+
 /// What is simulated: its name, more keys of the cables between switches, and options: requests are sent again soon, but not sooner than
 /// a queue at a narrow trunk is.
-const KINDS: [(&str, &str, &[&str]); 6] = [
+pub(super) const KINDS: [Kind; 6] = [
     ("ties", "", &["--size", "6000", "--ack-timeout", "6"]),
     ("faults", FAULTS, &["--size", "6000", "--ack-timeout", "6"]),
     ("a congested trunk", NARROW, &["--size", "6000", "--ack-timeout", "14"]),
@@ -105,12 +109,25 @@ impl Process {
     }
 }
 
-/// A command in a namespace of networks.
-pub(super) fn command(program: &Path, namespace: Option<&str>) -> Command {
-    let Some(namespace) = namespace else { return Command::new(program) };
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", namespace]).arg(program);
+/// A command in a namespace of networks, or on the first processor.
+pub(super) fn command(program: &Path, namespace: Option<&str>, pinned: bool) -> Command {
+    let mut words: Vec<&OsStr> = Vec::new();
+    if let Some(namespace) = namespace {
+        words.extend(["ip", "netns", "exec", namespace].map(OsStr::new));
+    }
+    if pinned {
+        words.extend(["taskset", "-c", "0"].map(OsStr::new));
+    }
+    words.push(program.as_os_str());
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
     command
+}
+
+/// How each is run: free, and with all of its processes on one processor if that can be had.
+pub(super) fn ways() -> impl Iterator<Item = (usize, bool)> {
+    let both = if peers::installed("taskset").is_some() { 2 } else { 1 };
+    (0..TIMES * both).map(move |time| (time, time % both == 1))
 }
 
 /// Runs a topology in those processes.
@@ -126,14 +143,7 @@ pub(super) fn run(
     let file = folder.join("topology.toml");
     std::fs::write(&file, topology).map_err(text)?;
     let start = |process: &Process| {
-        let mut command = match process.pinned {
-            true => {
-                let mut command = Command::new("taskset");
-                command.args(["-c", "0"]).arg(program);
-                command
-            }
-            false => command(program, process.namespace.as_deref()),
-        };
+        let mut command = command(program, process.namespace.as_deref(), process.pinned);
         let dir = process.dir.as_deref().unwrap_or(folder);
         command.arg("sim").arg("--topology").arg(&file).arg("--run-dir").arg(dir).args(more).arg("--json");
         command.args(process.name.iter().flat_map(|name| ["--process", name]));
@@ -167,20 +177,19 @@ pub(super) fn run(
 }
 
 /// Several runs of each number of processes, every other one with all of them on one processor, all of which have to give what the first did.
-fn case((name, trunk, options): (&str, &str, &[&str]), program: &Path, folder: &Path) -> Vec<Case> {
+fn case((name, trunk, options): Kind, program: &Path, folder: &Path) -> Vec<Case> {
     let mut first: Option<Run> = None;
     let mut cases = Vec::new();
     for processes in [1, 2, 4, 8] {
-        let title = format!("{name}, {processes} processes, {TIMES} times");
+        let title = format!("{name}, {processes} processes, {TIMES} times free and on one processor");
         if !guest::is_chosen(&title) {
             continue;
         }
         let began = Instant::now();
         let mut slowest = f64::MAX;
         let mut complaint = String::new();
-        for time in 0..TIMES {
+        for (time, pinned) in ways() {
             let folder = folder.join(format!("{name}-{processes}-{time}"));
-            let pinned = time % 2 == 1 && peers::installed("taskset").is_some();
             let part = |process| Process { pinned, ..Process::named(format!("p{process}")) };
             let parts: Vec<_> = (0..processes).map(part).collect();
             let text = topology(processes, trunk);
