@@ -1,4 +1,4 @@
-//! For system tests: what stock guests do with the adapter, one run at a time.
+//! For system tests: what stock guests do with the adapter, one run of several guests at a time, or some of one guest each.
 //!
 //! A [`Session`] is a run of `hca_vm` whose jobs are made of named steps in `sh`; `tests/guest/prelude.sh` has the
 //! words they may use. Emulated guests are slow, so tests put many steps into one boot.
@@ -53,13 +53,15 @@ pub fn counts(report: &Report, adapter: &str, which: &str) -> Result<Vec<(String
         .collect()
 }
 
-/// Waits for its turn: guests of two tests at once would only slow each other down. Keep what it returns.
+/// Waits for its turn with so many guests. Several keep a machine busy, and would only slow down those of another test; one alone leaves a
+/// processor idle while it starts, so that as many tests with one each go on at once as there are threads for them. Keep what it returns.
 ///
 /// The lock belongs to an open file (`flock`), not to a process: it keeps apart the threads of one process as well.
-pub fn turn() -> File {
+pub fn turn(guests: usize) -> File {
     let cache = Cache::open().expect("a cache directory");
     let lock = opened(&cache.root().join("locks/system-tests"));
-    lock.lock().expect("the lock of the system tests");
+    let locked = if guests > 1 { lock.lock() } else { lock.lock_shared() };
+    locked.expect("the lock of the system tests");
     lock
 }
 
@@ -105,39 +107,42 @@ pub fn printed<'a>(output: &'a str, step: &str) -> &'a str {
 }
 
 /// A run with jobs made of steps.
-pub struct Session(Run);
+pub struct Session {
+    run: Run,
+    guests: usize,
+}
 
 impl Session {
     /// In a built-in topology, or one of `tests/topologies`.
     pub fn new(topology: &str) -> Self {
-        Self(Run::new(self::topology(topology)).timeout(HANG))
+        Self { run: Run::new(self::topology(topology)).timeout(HANG), guests: 0 }
     }
 
     /// Boots this kernel.
     pub fn kernel(self, kernel: &str) -> Self {
-        Self(self.0.kernel(kernel))
+        Self { run: self.run.kernel(kernel), ..self }
     }
 
     /// One more argument of `softhca serve`.
     pub fn serve(self, argument: String) -> Self {
-        Self(self.0.serve(argument))
+        Self { run: self.run.serve(argument), ..self }
     }
 
     /// Puts a file of this crate into root's home, where jobs start.
     pub fn copy(self, path: &str) -> Self {
-        Self(self.0.copy(copy(path)))
+        Self { run: self.run.copy(copy(path)), ..self }
     }
 
     /// What this host does.
     pub fn host(self, name: &str, job: &Job) -> Self {
-        Self(self.0.host(name, job.text()))
+        Self { run: self.run.host(name, job.text()), guests: self.guests + 1 }
     }
 
     /// Runs to the end. Panics if it can't be set up or a job fails or the server doesn't live to the end;
     /// kernel logs are the caller's to judge.
     pub fn jobs_pass(self) -> Done {
-        let _turn = turn();
-        let report = self.0.run().unwrap_or_else(|error| panic!("no run: {error:#}"));
+        let _turn = turn(self.guests);
+        let report = self.run.run().unwrap_or_else(|error| panic!("no run: {error:#}"));
         assert!(report.cut_short.is_none(), "{report}");
         assert!(report.hosts.iter().all(|host| host.exit.unwrap_or(0) == 0), "{report}");
         assert!(report.hosts.iter().all(|host| host.problems.is_empty()), "{report}");
@@ -208,8 +213,10 @@ mod tests {
     fn threads_take_turns() {
         let file = Temporary::new("turn");
         let mine = opened(file.path());
-        mine.lock().expect("a lock");
+        mine.lock_shared().expect("a lock");
         let taken = || matches!(opened(file.path()).try_lock(), Err(TryLockError::WouldBlock));
+        let shared = || opened(file.path()).try_lock_shared().is_ok();
+        assert!(std::thread::scope(|scope| scope.spawn(shared).join().expect("a thread")));
         assert!(std::thread::scope(|scope| scope.spawn(taken).join().expect("a thread")));
         drop(mine);
         assert!(!taken());

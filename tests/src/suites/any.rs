@@ -39,7 +39,7 @@ fn boots_over_the_fabric(kernel: &str) -> Case {
     const LIMIT: Duration = Duration::from_secs(1500);
     let started = Instant::now();
     let report = {
-        let _turn = turn();
+        let _turn = turn(2);
         Run::new("cable")
             .kernel(kernel)
             .timeout(LIMIT)

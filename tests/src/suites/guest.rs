@@ -359,7 +359,7 @@ pub fn report(
     if let Some(script) = outside(commands, hosts) {
         run = run.beside(script);
     }
-    let _turn = turn();
+    let _turn = turn(hosts.len());
     run.run()
 }
 

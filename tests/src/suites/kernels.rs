@@ -58,7 +58,7 @@ fn comes_up(cache: &Cache, package: &str) -> anyhow::Result<()> {
         .step("reload", "reload && for i in $(seq 100); do ibv_devinfo | grep PORT_ACTIVE && return; sleep 0.2; done; false")
         .step("again", "pair ibv_rc_pingpong -n 200");
     let report = {
-        let _turn = turn();
+        let _turn = turn(1);
         Run::new("loopback").kernel(package).timeout(LIMIT).host("a", job.text()).run()?
     };
     let complaints = complaints(&report);

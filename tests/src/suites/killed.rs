@@ -38,7 +38,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
         modprobe -r mlx5_ib mlx5_core && modprobe mlx5_ib && echo reloaded"
     );
     let report = {
-        let _turn = turn();
+        let _turn = turn(2);
         match Run::new("two-hosts")
             .kernel(kernel)
             .timeout(ALL)

@@ -257,7 +257,7 @@ impl Boot {
         let job = format!(
             "{before}; python3 rdma_core_tests.py --only '{only}' {options}; modprobe -r mlx5_ib mlx5_core"
         );
-        let _turn = turn();
+        let _turn = turn(1);
         let run = Run::new(guests::topology(topology));
         packages
             .iter()

@@ -152,7 +152,7 @@ fn older_kernel() {
 /// The guest is gone in the middle of a transfer, as if its power had failed; the same server serves the next one.
 #[test]
 fn killed_and_started_again() {
-    let _turn = turn();
+    let _turn = turn(1);
     let mut lab = Lab::start(Options::new("loopback"), &[]).expect("a server");
     let endless = Job::new().step(
         "endless",

@@ -62,7 +62,7 @@ fn printed(lab: &Lab, guest: &mut Guest, text: &str) {
 
 #[test]
 fn a_process_is_killed_and_comes_back() {
-    let _turn = turn();
+    let _turn = turn(2);
     let mut lab = Lab::start(Options::new("two-processes"), &[]).expect("two servers");
     let a = Job::new()
         .step("opensm", "opensm -f /tmp/opensm.log >/tmp/opensm.out 2>&1 &")

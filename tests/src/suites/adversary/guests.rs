@@ -45,7 +45,7 @@ fn rounds(guest: &Guest) -> usize {
 }
 
 fn tried(attack: Attack) -> Result<String, Failure> {
-    let _turn = turn();
+    let _turn = turn(2);
     let scratch = Scratch::new()?;
     let topology = scratch.path().join("topology.toml");
     std::fs::write(&topology, Setting::default().text())?;
