@@ -116,6 +116,7 @@ struct Mistakes {
     hca-tests suites                                  everything: an hour or so\n  \
     hca-tests suites rdma-core --kernel 6.12\n  \
     hca-tests suites ethernet --only 'soft-RoCE: rcopy'  some of its cases\n  \
+    hca-tests suites rdma-core --only 'ConnectX-6 Dx' that adapter's boots, and how many tests are ok\n  \
     hca-tests suites perftest tools --json table.json")]
 struct Suites {
     /// Names of suites; all of them unless told
@@ -125,7 +126,8 @@ struct Suites {
     #[arg(long = "kernel", value_name = "SERIES")]
     kernels: Vec<String>,
     /// Of suite sim and the lists of commands that suites run in guests, only cases whose names have this text, and what sets
-    /// guests up (may be repeated); what else a case needs has to be named, too
+    /// guests up (may be repeated); what else a case needs has to be named, too. Of suite rdma-core, whole boots, by the names of the cases about
+    /// their kernels' logs
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
     /// Also write every case to this file, as JSON
