@@ -1,6 +1,6 @@
 //! Masked atomics: compare and swap of some bits, fetch and add in fields, on 4 and 8 bytes.
 
-use hca_driver::{AtomicSize, Dma, SendOp, SendRequest};
+use hca_driver::{AtomicSize, Dma, ScatterToCqe, SendOp, SendRequest};
 use hca_model::Ps;
 use hca_model::link::Faults;
 use hca_model::personality::Personality;
@@ -114,6 +114,25 @@ pub(crate) fn bits_are_compared_swapped_and_added_in_fields() {
     }
     let mut pair = linked(Faults::default(), &Options::default());
     check(&mut pair);
+    close(pair);
+}
+
+/// In a completion, an operand of 4 bytes is a number of 4 bytes in network order, too.
+#[test]
+pub(crate) fn results_in_completions() {
+    let options = Options { scatter_to_cqe: ScatterToCqe::Data32, ..Options::default() };
+    let mut pair = linked(Faults::default(), &options);
+    let far = pair.ends[1].mr;
+    for (before, op, _) in steps(far.address, far.key) {
+        let (len, place) = operand(op);
+        pair.fill(1, 0, &before.to_le_bytes());
+        let sge = [pair.ends[0].sge(0, len)];
+        pair.send(0, &SendRequest::new(1, op, &sge));
+        let done = pair.sent_ok(0, 1);
+        let mut old = before.to_le_bytes()[place..place + len].to_vec();
+        old.reverse();
+        assert_eq!(done.data.expect("data in the entry").bytes(), old, "{op:x?}");
+    }
     close(pair);
 }
 

@@ -15,7 +15,7 @@ use crate::ground::diagnosis::Subject;
 use crate::ground::event::{Cause, Event};
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
-use crate::wire::{Repr, operand_of};
+use crate::wire::{Repr, network_order, operand_of};
 
 impl Core<'_> {
     /// Everything before `psn` is acknowledged, except responses that have not come. Returns the PSN to
@@ -126,7 +126,8 @@ impl Core<'_> {
         if let Some(missing) = self.acknowledge_before(now, qp, first) {
             return self.retry_gap(now, qp, missing);
         }
-        let original = repr.atomic_ack.unwrap_or_default().to_le_bytes();
+        let result = repr.atomic_ack.unwrap_or_default();
+        let original = result.to_le_bytes();
         let atomic = repr.operation == Operation::AtomicAcknowledge;
         let data = if atomic { Payload::Bytes(operand_of(&original, qp.operand(repr.psn))) } else { payload };
         let room = self.scatter_room(qp.params.cqn_snd, qp.params.scatter_request);
@@ -136,7 +137,11 @@ impl Core<'_> {
             Data::Bad => return self.fail_at(now, qp, repr.psn, Syndrome::BadResponse),
             Data::IntoCompletion(place) => {
                 if let Some(message) = qp.requester.messages.get_mut(place) {
-                    message.data = data.bytes().unwrap_or_default().into_owned();
+                    message.data = match atomic {
+                        // As it came: the endianness mode is that of memory.
+                        true => network_order(result, data.len()),
+                        false => data.bytes().unwrap_or_default().into_owned(),
+                    };
                 }
                 (place, Default::default())
             }

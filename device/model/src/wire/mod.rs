@@ -24,9 +24,9 @@ pub use grh::GrhRepr;
 pub(crate) use icrc::icrc;
 pub use icrc::{icrc_v1, icrc_v2, roce_icrc};
 pub use malformed::{Malformed, PortCounter};
-pub(crate) use repr::operand_of;
 pub use repr::{AethRepr, AtomicRepr, Carried, DcEthRepr, DethRepr, Masks, Repr, RethRepr};
 pub(crate) use repr::{Reader, Writer};
+pub(crate) use repr::{network_order, operand_of};
 pub(crate) use room::Room;
 
 /// The largest payload: a path MTU of 4096 bytes.

@@ -110,6 +110,12 @@ pub(crate) fn operand_of(value: &[u8; 8], size: usize) -> &[u8] {
     value.get(..size).unwrap_or(value)
 }
 
+/// The operand of so many bytes as it is in packets.
+pub(crate) fn network_order(value: u64, size: usize) -> Vec<u8> {
+    let bytes = value.to_be_bytes();
+    bytes.len().checked_sub(size).and_then(|first| bytes.get(first..)).unwrap_or(&bytes).to_vec()
+}
+
 /// What a masked atomic has beside ([`MasksEth`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Masks {
