@@ -60,6 +60,12 @@ impl DeviceMemory {
         Self { window, pages, operations, pieces: BTreeMap::new() }
     }
 
+    /// Whether nobody has a piece of it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
     /// Where in BAR0 it can be mapped.
     pub fn window(&self) -> Range<u64> {
         self.window.clone()

@@ -4,9 +4,10 @@ use hca_driver::device_memory::DeviceMemory;
 use hca_driver::{Access, Bus, Mr, SendOp, SendRequest, Sge};
 use hca_model::personality::Personality;
 use hca_model::timing::Profile;
-use hca_model::{FirmwareConfig, HcaConfig, HcaId, World, WorldConfig};
+use hca_model::{FirmwareConfig, HcaConfig, HcaId, Ps, World, WorldConfig};
 use hca_spec::caps;
 use hca_spec::cqe::Syndrome;
+use hca_spec::uar::SEND_DOORBELL;
 use hca_tests::in_process::{ModelBus, Simulation};
 use hca_tests::pair::{Options, Pair, pattern};
 use hca_tests::rig::{close, open};
@@ -64,6 +65,48 @@ fn through_the_bar(pair: &mut Pair<ModelBus>, piece: DeviceMemory, at: u64, len:
     let words =
         (0..len.div_ceil(4)).map(|i| pair.hcas[0].bus_mut().mmio_read32(piece.offset + at + 4 * i as u64));
     words.flat_map(u32::to_be_bytes).take(len).collect()
+}
+
+/// What the host stores and what it rings come in order, but the doorbell record is memory, and may be read before any of them has come: what
+/// a WQE sends from device memory is what was stored before its doorbell.
+#[test]
+fn stores_that_come_after_the_record() {
+    let (mut pair, piece, mr) = rig();
+    let simulation = pair.hcas[0].bus_mut().simulation().clone();
+    let far = pair.ends[0].mr;
+    let store = |pair: &mut Pair<ModelBus>, value: u64| {
+        pair.hcas[0].bus_mut().mmio_write64(piece.offset, value.swap_bytes());
+    };
+    let here = [Sge { address: 0, len: 8, key: mr.key }];
+    let request = |id: u64| {
+        let address = far.address + 8 * id;
+        SendRequest::new(id, SendOp::Write { address, rkey: far.key, imm: None }, &here)
+    };
+    store(&mut pair, 1);
+    // The first is rung for, and the record counts the second: its stores and its doorbell are on their way.
+    pair.ends[1].qp.queue_send(&request(0)).expect("room");
+    let first = pair.ends[1].qp.count_sends().expect("a doorbell");
+    pair.ends[1].qp.queue_send(&request(1)).expect("room");
+    let second = pair.ends[1].qp.count_sends().expect("a doorbell");
+    let register = (u64::from(pair.hcas[0].uar().0) << 12) + SEND_DOORBELL;
+    pair.hcas[0].bus_mut().mmio_write64(register, first);
+    simulation.run(Ps::from_us(20));
+    pair.sent_ok(1, 0);
+    assert!(pair.try_sent(1).is_none(), "the second one was sent before it was rung for");
+    store(&mut pair, 2);
+    pair.hcas[0].bus_mut().mmio_write64(register, second);
+    pair.sent_ok(1, 1);
+    assert_eq!(pair.ends[0].bytes(0, 16), [1u64.to_le_bytes(), 2u64.to_le_bytes()].concat());
+    // A doorbell that never comes is done without, when everything must have come.
+    store(&mut pair, 3);
+    pair.ends[1].qp.queue_send(&request(2)).expect("room");
+    pair.ends[1].qp.queue_send(&request(3)).expect("room");
+    pair.ends[1].qp.count_sends().expect("a doorbell");
+    pair.hcas[0].bus_mut().mmio_write64(register, first);
+    simulation.run(Ps::from_ms(11));
+    pair.sent_ok(1, 2);
+    pair.sent_ok(1, 3);
+    end(pair, piece, mr);
 }
 
 /// Writes, reads, sends and atomics find what the host wrote, and the host what they wrote.

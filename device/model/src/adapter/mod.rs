@@ -466,13 +466,17 @@ impl Executor<'_> {
 
     /// The begin of a WQE came with its doorbell: a send queue without a doorbell record goes up to its end. Returns whether it has none.
     fn counts_itself(&mut self, qpn: Qpn, begin: &[u8]) -> bool {
-        let Some(qp) = self.qps.get_mut(qpn.0).filter(|qp| !qp.params.has_record) else { return false };
+        let Some(qp) = self.qps.get_mut(qpn.0) else { return false };
         let end = copy_index(begin).wrapping_add(copy_blocks(begin));
         // One that says nothing new is late.
-        if end.wrapping_sub(qp.sq.posted) < 1 << 15 {
+        let is_new = |than: u16| end.wrapping_sub(than) < 1 << 15;
+        if is_new(qp.sq.rung) {
+            qp.sq.rung = end;
+        }
+        if !qp.params.has_record && is_new(qp.sq.posted) {
             qp.sq.posted = end;
         }
-        true
+        !qp.params.has_record
     }
 
     /// A packet arrived at a port. Returns when its place in the input buffer is free.

@@ -5,7 +5,7 @@ use hca_firmware::icm::Qp;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::eqe::page_fault;
 use hca_spec::ids::{Mkey, Psn, Qpn};
-use hca_spec::mkc::Mkc;
+use hca_spec::mkc::{AccessMode, Mkc};
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::rules;
 use hca_spec::wire::Operation;
@@ -19,7 +19,7 @@ use crate::engines::nic::wqe::EthWqe;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::message::Message;
 use crate::engines::qp::page_fault::FaultedWqe;
-use crate::engines::qp::pieces::spans;
+use crate::engines::qp::pieces::{Piece, spans};
 use crate::engines::qp::requester::{Cursor, Next, WqeAction};
 use crate::engines::qp::run::{Half, Planned};
 use crate::engines::qp::send::{MAX_WQE, blocks_of, check_control, copy_blocks, copy_index, error_counters};
@@ -200,6 +200,20 @@ impl Core<'_> {
         let mut wqe = spare.take();
         wqe.parse(bytes, hw.service, hw.service == ServiceType::Xrc)?;
         Ok((Posted::Request(wqe), blocks))
+    }
+
+    /// Whether a WQE sends what the host stored on the adapter. Those stores are posted writes, and so is its doorbell, but the doorbell
+    /// record is memory: that a record is read pushes no stores ahead of it here, as it does on a bus, so that it may count WQEs whose
+    /// stores have not come.
+    #[inline]
+    fn gathers_device_memory(&self, wqe: &Wqe) -> bool {
+        let icm = &self.function.fw.icm;
+        let is_there = |piece: &Piece| {
+            let Piece::Memory { key, .. } = piece else { return false };
+            let context = icm.mkeys.get(key.index()).map(|entry| &entry.ctx);
+            context.is_some_and(|context| context.access_mode() == Some(AccessMode::Memic))
+        };
+        !icm.device_memory.is_empty() && !wqe.wants_response() && wqe.pieces.iter().any(is_there)
     }
 
     /// Schedules a turn to send, unless one is.
@@ -420,6 +434,13 @@ impl Core<'_> {
             }
             Fetched::Wqe(wqe) => wqe,
         };
+        if self.gathers_device_memory(&wqe) && !qp.sq.has_its_stores(head, now, LATE_DOORBELL) {
+            self.function.wqes.give(wqe);
+            if !std::mem::replace(&mut qp.sq.behind, true) {
+                self.schedule(now + LATE_DOORBELL, HcaEvent::SendDoorbell(qpn));
+            }
+            return false;
+        }
         if qp.has_streams() && wqe.stream.is_some_and(|stream| !qp.switch_stream(stream, FLUSH_MOST.into())) {
             qp.sq.head = head;
             return false;

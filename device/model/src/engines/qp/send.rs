@@ -48,6 +48,10 @@ pub(crate) struct SendQueue {
     pub(crate) head: u16,
     /// First basic block not posted yet.
     pub(crate) posted: u16,
+    /// First basic block beyond the WQEs that doorbells have named.
+    pub(crate) rung: u16,
+    /// The WQE with that index waits for its doorbell, since then.
+    withheld: Option<(u16, Ps)>,
     /// A turn is scheduled.
     pub(crate) turn: bool,
     /// That turn was put off, for packets that arrive.
@@ -152,6 +156,19 @@ impl SendQueue {
     /// The next completion that is to be seen by `until`.
     pub(crate) fn next_due_completion(&mut self, until: Ps) -> Option<DeferredCompletion> {
         self.sent.pop_front_if(|c| c.at <= until)
+    }
+
+    /// Whether the WQE with that index, which the doorbell record counts, may be executed at `now` although what it names are stores to the
+    /// adapter that are on their way as its doorbell is: once that was rung, or `long` after it was counted. If not, the queue ends before it.
+    pub(crate) fn has_its_stores(&mut self, index: u16, now: Ps, long: Ps) -> bool {
+        let rung = (1..1 << 15).contains(&self.rung.wrapping_sub(index));
+        let since = self.withheld.filter(|(of, _)| *of == index).map_or(now, |(_, since)| since);
+        let there = rung || now >= since + long;
+        self.withheld = (!there).then_some((index, since));
+        if !there {
+            (self.head, self.posted) = (index, index);
+        }
+        there
     }
 
     /// A WQE came with its doorbell, as this copy; the doorbell record counts up to `posted`, and `known` basic blocks were
@@ -261,8 +278,10 @@ impl Rebase for SendQueue {
             fetched,
             sent,
             due,
+            withheld,
             head: _,
             posted: _,
+            rung: _,
             turn: _,
             yielded: _,
             copy: _,
@@ -275,5 +294,8 @@ impl Rebase for SendQueue {
         fetched.rebase(by);
         sent.rebase(by);
         due.rebase(by);
+        if let Some((_, since)) = withheld {
+            since.rebase(by);
+        }
     }
 }
