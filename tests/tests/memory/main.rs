@@ -1,6 +1,7 @@
 //! What objects cost in memory, and that it all comes back. A process of its own, whose allocator counts.
 
 mod idle;
+mod messages;
 mod socket;
 
 use std::alloc::System;

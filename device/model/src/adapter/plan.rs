@@ -331,7 +331,7 @@ impl Core<'_> {
         let (pieces, pd) = match rq.source {
             RqSource::Own => (self.plan_take_frame(queued.rqn, frame.len()), Pd(rq.ctx.wq().get(Wq::PD))),
             RqSource::Pool(srqn) => match self.plan_take_shared(Srqn(srqn)) {
-                Some(receive) => (receive.pieces, receive.pd.unwrap_or_default()),
+                Some(receive) => (receive.pieces.into_vec(), receive.pd.unwrap_or_default()),
                 None => return,
             },
         };

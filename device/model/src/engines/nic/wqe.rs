@@ -9,7 +9,7 @@ use hca_spec::wqe::{CE_ALWAYS, Ctrl, DS_UNIT, Data, EthOpcode, EthSeg};
 use super::Refused;
 use super::segment::MAX_DATA;
 use super::transmit::Checksums;
-use crate::engines::qp::pieces::{Piece, total, walk};
+use crate::engines::qp::pieces::{Inline, Piece, total, walk};
 use crate::wire::ethernet::Tag;
 
 /// Bytes of the inline header that are in the Ethernet segment.
@@ -110,7 +110,7 @@ impl<'a> Cursor<'a> {
                 let all = self.bytes(padded, LONG)?;
                 let inline = all.get(WORD..WORD + len).ok_or(Refused::malformed(LONG))?;
                 if !inline.is_empty() {
-                    pieces.push(Piece::Inline(inline.to_vec()));
+                    pieces.push(Piece::Inline(Inline::from_slice(inline)));
                 }
             } else {
                 self.bytes(DS_UNIT, "DS is too small for its segments")?;

@@ -4,15 +4,19 @@
 
 use hca_firmware::Icm;
 use hca_spec::ids::Mkey;
+use smallvec::SmallVec;
 
 use crate::engines::mkey::{Fault, span};
 use crate::ground::timing::Place;
+
+/// Data that a WQE brings along. Short as most are it takes no memory of its own.
+pub(crate) type Inline = SmallVec<[u8; 32]>;
 
 /// A piece of a message.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Piece {
     Memory { key: Mkey, va: u64, len: u32 },
-    Inline(Vec<u8>),
+    Inline(Inline),
 }
 
 impl Piece {
@@ -100,7 +104,7 @@ mod tests {
 
     fn visits(offset: u64, len: usize) -> Vec<(u64, usize)> {
         let memory = |len| Piece::Memory { key: Mkey(0), va: 0, len };
-        let list = [memory(4), Piece::Inline(vec![0; 3]), memory(5)];
+        let list = [memory(4), Piece::Inline(Inline::from_elem(0, 3)), memory(5)];
         let mut seen = Vec::new();
         walk(&list, offset, len, |_, skip, n| {
             seen.push((skip, n));

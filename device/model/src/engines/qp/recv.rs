@@ -9,6 +9,7 @@ use hca_spec::ids::{Cqn, Mkey, Pd, Srqn};
 use hca_spec::qpc::{Qpc, RqType};
 use hca_spec::queue::Srqc;
 use hca_spec::wqe::{DS_UNIT, Data, SrqNext, TERMINATE_LKEY};
+use smallvec::SmallVec;
 use zerocopy::FromBytes;
 
 use super::pieces::{Piece, total};
@@ -24,7 +25,8 @@ pub(crate) const MAX_STRIDE: usize = 2048;
 pub(crate) struct Receive {
     /// What the CQE carries as `wqe_counter`.
     pub(crate) index: u16,
-    pub(crate) pieces: Vec<Piece>,
+    /// Few as they mostly are they take no memory of their own.
+    pub(crate) pieces: SmallVec<[Piece; 2]>,
     pub(crate) room: u64,
     /// Of a shared queue: the domain that its memory belongs to (IBTA 10.2.9.1); else the queue pair's.
     pub(crate) pd: Option<Pd>,
@@ -47,7 +49,7 @@ pub(crate) struct XrcSrq {
 
 impl Receive {
     pub(crate) fn parse(index: u16, segments: &[u8]) -> Self {
-        let mut pieces = Vec::new();
+        let mut pieces = SmallVec::new();
         for raw in segments.chunks_exact(DS_UNIT) {
             let Ok(data) = Data::read_from_bytes(raw) else { break };
             let (key, len) = (data.get(Data::LKEY), data.get(Data::BYTE_COUNT));

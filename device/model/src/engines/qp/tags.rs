@@ -18,7 +18,7 @@ use hca_spec::wqe::SendOpcode;
 use hca_spec::xrq::{APP_TAG_MATCHING, ListCqe, Rendezvous, TagHeader, TagSeg, app_op, list_op, message};
 use zerocopy::FromBytes;
 
-use super::pieces::{Piece, total};
+use super::pieces::{Inline, Piece, total};
 use super::recv::Receive;
 use super::wqe::Wqe;
 use super::{NO_USER_INDEX, QueuePair};
@@ -264,7 +264,7 @@ impl Receive {
         let header = Some(TagHeader::from_prefix_or_zero(first));
         let tagged = Tagged { header, ..Tagged::message(owner, app_op::CONSUMED_MSG) };
         let room = total(&pieces);
-        Self { index, pieces, room, pd: Some(owner.pd), xrc: None, tagged: Some(tagged) }
+        Self { index, pieces: pieces.into(), room, pd: Some(owner.pd), xrc: None, tagged: Some(tagged) }
     }
 
     /// Whether it is an entry of a list.
@@ -324,7 +324,7 @@ impl QueuePair {
         }
         let mut wqe = Wqe::new(receive.index, SendOpcode::RdmaRead);
         wqe.remote = Some((announced.get(Rendezvous::VA), Mkey(announced.get(Rendezvous::RKEY))));
-        (wqe.pieces, wqe.length) = (receive.pieces.clone(), len);
+        (wqe.pieces, wqe.length) = (receive.pieces.to_vec(), len);
         wqe.offload = Some(Offload::Fetch { owner: tagged.owner, headers });
         self.offloads.push_back(Box::new(wqe));
         true
@@ -342,7 +342,7 @@ impl QueuePair {
             *opcode = message::FIN as u8;
         }
         let mut finish = Wqe::new(wqe.index, SendOpcode::Send);
-        (finish.length, finish.pieces) = (told.len() as u64, vec![Piece::Inline(told.to_vec())]);
+        (finish.length, finish.pieces) = (told.len() as u64, vec![Piece::Inline(Inline::from_slice(&told))]);
         finish.offload = Some(Offload::Finish);
         self.offloads.push_back(Box::new(finish));
         let (cqn, mut cqe) = self.cqe_of_offload(owner, wqe.index, CqeOpcode::RespSend, app_op::EXPECTED);
@@ -504,7 +504,7 @@ mod tests {
         assert!(append(&mut l, 1, u64::MAX, 1).unwrap_err().0.contains("beyond"), "it has four");
         assert!(change(&mut l, &seg(3, 0)).is_err());
         let mut wqe = Wqe::new(0, SendOpcode::TagMatching);
-        wqe.pieces = vec![Piece::Inline(vec![1])];
+        wqe.pieces = vec![Piece::Inline(Inline::from_elem(1, 1))];
         assert!(list().change(&owner(), &wqe, &seg(list_op::APPEND, 1)).is_err());
     }
 }

@@ -13,7 +13,7 @@ use hca_spec::wqe::{
 use hca_spec::xrq::TagSeg;
 use zerocopy::FromBytes;
 
-use super::pieces::{Piece, total};
+use super::pieces::{Inline, Piece, total};
 use super::tags::Offload;
 use crate::wire::Masks;
 
@@ -249,7 +249,7 @@ impl Wqe {
                 let padded = (4 + len).next_multiple_of(DS_UNIT).min(cursor.0.len());
                 let all = cursor.bytes(padded)?;
                 let data = all.get(4..4 + len).ok_or(BadWqe("inline data is longer than the WQE"))?;
-                wqe.pieces.push(Piece::Inline(data.to_vec()));
+                wqe.pieces.push(Piece::Inline(Inline::from_slice(data)));
             } else {
                 let data: Data = cursor.take()?;
                 let len = data.get(Data::BYTE_COUNT);
@@ -309,7 +309,7 @@ mod tests {
 
     fn parse(bytes: &[u8]) -> Result<Wqe, BadWqe> {
         let mut wqe = Wqe::unreadable(9);
-        wqe.pieces = vec![Piece::Inline(vec![1; 4]); 3];
+        wqe.pieces = vec![Piece::Inline(Inline::from_elem(1, 4)); 3];
         wqe.parse(bytes, ServiceType::Rc, false).map(|()| wqe)
     }
 
@@ -323,7 +323,7 @@ mod tests {
         b.extend(b"hello.......");
         let w = parse(&b).unwrap();
         assert_eq!((w.index, w.signaled, w.length, w.remote), (7, true, 5, Some((0x1000, Mkey(0x42)))));
-        assert_eq!(w.pieces, [Piece::Inline(b"hello".to_vec())]);
+        assert_eq!(w.pieces, [Piece::Inline(Inline::from_slice(b"hello"))]);
     }
 
     #[test]

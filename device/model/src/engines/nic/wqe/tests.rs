@@ -76,7 +76,7 @@ fn a_tag_takes_the_place_of_the_header() {
         segment.set(EthSeg::INSERT_VLAN, 1).set(EthSeg::INSERT_SVLAN, service).set(EthSeg::VLAN_TCI, 0xa005);
         let frame = frame(&wqe(EthOpcode::Send, 0, &segment, &[&inline(b"abc")[..], &data(9, 9)].concat()));
         assert_eq!((frame.vlan, frame.header.len()), (Some(Tag { tpid, tci: 0xa005 }), 0));
-        assert_eq!(frame.pieces, [Piece::Inline(b"abc".to_vec()), memory(9, 9)]);
+        assert_eq!(frame.pieces, [Piece::Inline(Inline::from_slice(b"abc")), memory(9, 9)]);
         assert_eq!(frame.data, 12);
     }
 }
@@ -125,7 +125,7 @@ fn multi_packet_of_the_old_form() {
         [
             vec![memory(64, 0x1000)],
             vec![memory(36, 0x1040), memory(28, 0x2000)],
-            vec![Piece::Inline(vec![7; 64])],
+            vec![Piece::Inline(Inline::from_elem(7, 64))],
         ]
     );
     assert!(parse(&segment, &data(63, 0)).is_err() && parse(&segment, &data(65, 0)).is_err());
