@@ -32,6 +32,9 @@ pub struct Config {
     pub wrapped_keys: bool,
     /// Whether SMPs of the host leave the adapter. If not it can neither find nor set what else is in the subnet.
     pub may_manage: bool,
+    /// Number of the PCI bus that it says it is on. Hardware reads it off configuration writes, which no front end passes on with it: it is
+    /// the number that a host's firmware gives the bus where it finds its root ports in order.
+    pub bus: u8,
     /// Pages of 4 KiB that the firmware takes of its host at most: what its objects may cost. Commands that need more are
     /// refused with `ExceedLimit`.
     pub icm_pages: u32,
@@ -62,6 +65,7 @@ impl Config {
             blueflame: false,
             wrapped_keys: false,
             may_manage: true,
+            bus: 1,
             icm_pages: ICM_PAGES,
         }
     }

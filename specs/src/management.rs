@@ -400,6 +400,8 @@ layout! {
         LINK_SPEED_ACTIVE: 0xc [15:0];
         /// Functions.
         NUM_OF_PFS: 0x10 [31:16];
+        /// Bus (8 bits), device (5) and function (3) of the first.
+        BDF0: 0x14 [31:16];
         /// 1 = the slot gives power enough.
         PWR_STATUS: 0x18 [18:16];
     }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::links::{Links, Row};
 use crate::memory::HostMemory;
 use crate::random::random;
-use crate::topology::{self, Cut, End, Isolation, ManagementKey, Part, SubnetManager, Topology};
+use crate::topology::{self, Cut, End, Hca, Host, Isolation, ManagementKey, Part, SubnetManager, Topology};
 use crate::tunnel::Light;
 
 impl GuestMemory for HostMemory {
@@ -86,6 +86,12 @@ pub(crate) fn world(topology: &Topology, part: &Part<'_>) -> anyhow::Result<(Wor
     Ok((world, Links::new(topology, rows)))
 }
 
+/// The bus of an adapter: each is behind a root port of its host, in order.
+fn bus(host: &Host, hca: &Hca) -> u8 {
+    let before = host.hcas.iter().position(|other| other.name == hca.name).unwrap_or(0);
+    u8::try_from(before + 1).unwrap_or(u8::MAX)
+}
+
 /// The same, its links as `change` leaves them; `rows` get their table.
 ///
 /// # Errors
@@ -117,6 +123,7 @@ pub(crate) fn bare_world(
             blueflame: hca.blueflame,
             wrapped_keys: hca.wrapped_keys,
             may_manage: host.may_manage,
+            bus: bus(host, hca),
             icm_pages: u32::try_from(hca.icm_bytes / 4096).unwrap_or(u32::MAX),
             ..FirmwareConfig::with_guid(hca.guid)
         };

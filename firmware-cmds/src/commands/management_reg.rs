@@ -381,6 +381,8 @@ fn pci_link(fw: &Firmware) -> Vec<u8> {
     out.set(Mpein::LINK_WIDTH_ENABLED, lanes.into()).set(Mpein::LINK_WIDTH_ACTIVE, lanes_now.into());
     out.set(Mpein::LINK_SPEED_ENABLED, bit(speed)).set(Mpein::LINK_SPEED_ACTIVE, bit(speed_now));
     out.set(Mpein::NUM_OF_PFS, 1).set(Mpein::PWR_STATUS, SUFFICIENT);
+    // Behind a port there is device 0 alone.
+    out.set(Mpein::BDF0, u32::from(fw.config().bus) << 8);
     out.bytes().to_vec()
 }
 
