@@ -17,6 +17,8 @@ use hca_tests::in_process::{ModelBus, Simulation, deferring_from};
 use hca_tests::pair::{Options, Pair, pattern};
 use hca_tests::{rig, worlds};
 
+use super::{dc, xrc};
+
 const MEMORY: usize = 1 << 20;
 
 fn simulation(pair: &mut Pair<ModelBus>) -> Simulation {
@@ -55,8 +57,21 @@ fn run(
 fn run_in(
     simulation: Simulation,
     options: &Options,
-    (trains, look): (bool, Look),
+    how: (bool, Look),
     scenario: &dyn Fn(&mut Pair<ModelBus>),
+) -> (Left, u64) {
+    run_with(simulation, options, how, &|mut pair| {
+        scenario(&mut pair);
+        pair
+    })
+}
+
+/// The same with a scenario that makes something else of the pair, and gives that back.
+fn run_with(
+    simulation: Simulation,
+    options: &Options,
+    (trains, look): (bool, Look),
+    scenario: &dyn Fn(Pair<ModelBus>) -> Pair<ModelBus>,
 ) -> (Left, u64) {
     simulation.world(|world, _| {
         if look == Look::Events {
@@ -69,7 +84,7 @@ fn run_in(
     for end in 0..2 {
         pair.fill(end, 0, &pattern(end as u64 + 7, options.memory));
     }
-    scenario(&mut pair);
+    let pair = scenario(pair);
     let over = simulation.now();
     simulation.run(Ps::from_us(200));
     let (events, begun, counters) = simulation.world(|world, _| {
@@ -126,6 +141,71 @@ fn write(pair: &mut Pair<ModelBus>, end: usize, number: u64, (offset, len): (usi
     let (address, rkey) = (pair.ends[1 - end].mr.address + offset as u64, pair.ends[1 - end].mr.key);
     let sge = [pair.ends[end].sge(offset, len)];
     pair.send(end, &SendRequest::new(number, SendOp::Write { address, rkey, imm: None }, &sge));
+}
+
+/// Lengths of messages of other services than RC: of many packets, of some and a bit, of one, of many and a bit.
+const LENGTHS: [usize; 4] = [200_000, 5 * 1024 + 1, 100, 70_001];
+
+/// Long sends and writes of an extended reliable connection, whose shared receive queues change.
+fn extended(pair: Pair<ModelBus>) -> Pair<ModelBus> {
+    let mut xrc = xrc::connect(pair, false);
+    let numbers = [xrc.srqs[0].number(), xrc.srqs[1].number()];
+    let far = xrc.pair.ends[1].mr;
+    for (i, len) in LENGTHS.into_iter().enumerate() {
+        let sge = [xrc.pair.ends[0].sge(i * 31, len)];
+        let room = xrc.pair.ends[1].sge(300_000, 200_000);
+        xrc.srqs[i % 2].post_recv(i as u64, &[room]).expect("post_recv");
+        let to = numbers[i % 2];
+        let send = SendRequest::new(2 * i as u64, SendOp::Send { imm: None }, &sge).to_srq(to);
+        xrc.pair.send(0, &send);
+        let op = SendOp::Write { address: far.address + i as u64 * 7, rkey: far.key, imm: None };
+        xrc.pair.send(0, &SendRequest::new(2 * i as u64 + 1, op, &sge).to_srq(to));
+    }
+    (0..2 * LENGTHS.len()).for_each(|i| _ = xrc.pair.sent_ok(0, i as u64));
+    xrc.pair
+}
+
+/// The same of a dynamic connection, and reads: of two initiators at once.
+fn dynamic(pair: Pair<ModelBus>) -> Pair<ModelBus> {
+    let mut dc = dc::dc_pair(pair, false);
+    let second = dc.add_initiator_with(RtsAttr::default(), |config| config);
+    let (far, target) = (dc.pair.ends[1].mr, dc.target(0));
+    for (i, len) in LENGTHS.into_iter().enumerate() {
+        let sge = [dc.pair.ends[0].sge(i * 31, len)];
+        dc.recv(i as u64, 300_000, 200_000);
+        let (address, rkey) = (far.address + i as u64 * 7, far.key);
+        // What is read goes where nothing is sent from.
+        let elsewhere = [dc.pair.ends[0].sge(500_000 + i * 31, len)];
+        let ops = [
+            (SendOp::Send { imm: None }, &sge),
+            (SendOp::Write { address, rkey, imm: None }, &sge),
+            (SendOp::Read { address: address + 500_000, rkey }, &elsewhere),
+        ];
+        for (n, (op, sge)) in ops.into_iter().enumerate() {
+            let request = SendRequest::new((3 * i + n) as u64, op, sge).to_target(target);
+            dc.post(if n == 1 { second } else { 0 }, &request);
+        }
+    }
+    (0..3 * LENGTHS.len()).for_each(|_| assert_eq!(dc.sent().2.status, Ok(())));
+    dc.pair
+}
+
+type Scenario = fn(Pair<ModelBus>) -> Pair<ModelBus>;
+
+#[test]
+fn services_other_than_rc() {
+    let scenarios: [(&str, Scenario); 2] = [("XRC", extended), ("DC", dynamic)];
+    let options = Options { memory: MEMORY, ..Options::default() };
+    for (what, scenario) in scenarios {
+        for look in [Look::Events, Look::Ends] {
+            let run = |trains: bool| {
+                let link = worlds::between(Faults::default());
+                let simulation = Simulation::new(worlds::many(2, vec![link], 1));
+                run_with(simulation, &options, (trains, look), &scenario)
+            };
+            compare(what, 1, run(true), run(false).clone());
+        }
+    }
 }
 
 #[test]
