@@ -388,26 +388,42 @@ pub fn complaints(report: &Report) -> String {
     all.join("\n")
 }
 
-/// The case that was run in a host when it had printed so many bytes: the last that had begun.
-fn case_at(output: &str, printed: usize) -> Option<&str> {
+/// The last case that had begun in a host when it had printed so many bytes, and whether it had not ended yet.
+fn case_at(output: &str, printed: usize) -> Option<(&str, bool)> {
     let until = output.get(..printed).unwrap_or(output);
-    until.lines().rev().find_map(|line| line.strip_prefix("@@ begin "))
+    until.lines().rev().find_map(|line| match line.strip_prefix("@@ begin ") {
+        Some(name) => Some((name, true)),
+        // Status and seconds follow.
+        None => Some((line.strip_prefix("@@ end ")?.rsplitn(3, ' ').nth(2)?, false)),
+    })
 }
 
-/// The messages of adapters, each in the case that was run in the host it is of.
+/// The messages of adapters, each in the case that was run in the host it is of. Where that was between two, it is of the last case that
+/// had begun in any host: another's commands reach it, too.
 fn spread(tag: &str, cases: &mut [Case], report: &Report) {
-    for host in &report.hosts {
-        for (diagnosis, (printed, text)) in report.diagnoses.iter().zip(of_host(report, &host.name)) {
-            let adapter = diagnosis.get("hca").and_then(serde_json::Value::as_str).unwrap_or_default();
-            if adapter.split('/').next() != Some(host.name.as_str()) {
-                continue;
-            }
+    let place = |name: &str| cases.iter().position(|case| case.name.strip_prefix(tag) == Some(name));
+    let hosts = report.hosts.iter().map(|host| {
+        let messages = of_host(report, &host.name).into_iter();
+        messages
+            .map(|(printed, _)| case_at(&host.output, printed))
+            .map(|at| at.and_then(|(name, goes_on)| Some((place(name)?, goes_on))))
+            .collect()
+    });
+    let hosts: Vec<Vec<Option<(usize, bool)>>> = hosts.collect();
+    for (number, diagnosis) in report.diagnoses.iter().enumerate() {
+        let text = |key: &str| diagnosis.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+        let own = text("hca").split('/').next();
+        let Some(own) = report.hosts.iter().position(|host| Some(host.name.as_str()) == own) else {
+            continue;
+        };
+        let at = |host: &Vec<Option<(usize, bool)>>| host.get(number).copied().flatten();
+        let place = match hosts.get(own).and_then(at) {
+            Some((place, true)) => place,
             // What the drivers do before the first case is told with it.
-            let name = case_at(&host.output, printed).map(|name| format!("{tag}{name}"));
-            let place = name.and_then(|name| cases.iter().position(|case| case.name == name)).unwrap_or(0);
-            if let Some(case) = cases.get_mut(place) {
-                case.diagnoses.push(text.to_owned());
-            }
+            _ => hosts.iter().filter_map(at).map(|(place, _)| place).max().unwrap_or(0),
+        };
+        if let Some(case) = cases.get_mut(place) {
+            case.diagnoses.push(text("text").to_owned());
         }
     }
 }
