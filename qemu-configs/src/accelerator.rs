@@ -46,11 +46,16 @@ impl Accelerator {
     /// # Errors
     /// [`VARIABLE`] says what there is not.
     pub fn get(cache: &Cache, qemu: &Qemu, vmlinux: &Path) -> Result<Self> {
-        if let Some(known) = Self::known(cache, qemu)? {
-            return Ok(known);
+        match Self::known(cache, qemu)? {
+            Some(known) => Ok(known),
+            None => Self::tried(cache, qemu, vmlinux, LIMIT),
         }
+    }
+
+    /// What a trial finds that takes no longer than so; the verdict is kept.
+    fn tried(cache: &Cache, qemu: &Qemu, vmlinux: &Path, limit: Duration) -> Result<Self> {
         let step = Step::start(format!("trying whether guests run on {DEVICE}"));
-        let found = if boots(qemu, vmlinux)? { Self::Kvm } else { Self::Tcg };
+        let found = if boots(qemu, vmlinux, limit)? { Self::Kvm } else { Self::Tcg };
         step.done();
         fs::write(cache.root().join("kvm"), format!("{}\n{}\n", occasion(qemu), found == Self::Kvm))?;
         Ok(found)
@@ -70,12 +75,14 @@ impl Accelerator {
         if File::options().read(true).write(true).open(DEVICE).is_err() {
             return Ok(Some(Self::Tcg));
         }
+        Ok(Self::kept(cache, qemu))
+    }
+
+    /// The verdict of a trial since this machine's boot.
+    fn kept(cache: &Cache, qemu: &Qemu) -> Option<Self> {
         let verdict = fs::read_to_string(cache.root().join("kvm")).unwrap_or_default();
-        Ok(verdict.trim_end().rsplit_once('\n').filter(|(when, _)| *when == occasion(qemu)).map(
-            |(_, verdict)| {
-                if verdict == "true" { Self::Kvm } else { Self::Tcg }
-            },
-        ))
+        let (when, verdict) = verdict.trim_end().rsplit_once('\n')?;
+        (when == occasion(qemu)).then_some(if verdict == "true" { Self::Kvm } else { Self::Tcg })
     }
 }
 
@@ -86,7 +93,7 @@ fn occasion(qemu: &Qemu) -> String {
 }
 
 /// Does a kernel get to where it looks for its root file system? It finds none, and resets the machine.
-fn boots(qemu: &Qemu, vmlinux: &Path) -> Result<bool> {
+fn boots(qemu: &Qemu, vmlinux: &Path, limit: Duration) -> Result<bool> {
     let mut command = qemu.command()?;
     command
         .args(["-accel", "kvm", "-cpu", "host", "-machine", "q35", "-m", "256M"])
@@ -100,5 +107,48 @@ fn boots(qemu: &Qemu, vmlinux: &Path) -> Result<bool> {
     let began = Instant::now();
     let mut child = Owned::spawn(&mut command, &[])?;
     // One that is refused the device ends, too, but says so by its status.
-    Ok(child.wait_for(LIMIT.saturating_sub(began.elapsed())).is_some_and(|status| status.success()))
+    Ok(child.wait_for(limit.saturating_sub(began.elapsed())).is_some_and(|status| status.success()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// A QEMU that does what a shell script says. Another process writes it: one that this forks meanwhile would have it open.
+    fn fake(folder: &Path, name: &str, script: &str) -> Qemu {
+        let path = folder.join(name);
+        let write =
+            format!("printf '#!/bin/sh\\n%s\\n' '{script}' > '{0}' && chmod 755 '{0}'", path.display());
+        assert!(Command::new("sh").args(["-c", &write]).status().unwrap().success());
+        Qemu::System(path)
+    }
+
+    /// One that gets to the end is taken, one that is refused the device or hangs is not; the next run knows.
+    #[test]
+    fn a_trial_has_a_verdict() {
+        let folder = std::env::temp_dir().join(format!("hca-vm-accelerator-{}", std::process::id()));
+        let cache = Cache::at(folder.clone()).unwrap();
+        let kernel = folder.join("vmlinux");
+        let boots = fake(&folder, "boots", "echo \"$@\" > \"$0.told\"");
+        let refused = fake(&folder, "refused", "echo no such device >&2; exit 1");
+        let hangs = fake(&folder, "hangs", "exec sleep 1000");
+        let (long, short) = (Duration::from_secs(600), Duration::from_millis(200));
+        for (qemu, limit, expected) in [
+            (&boots, long, Accelerator::Kvm),
+            (&refused, long, Accelerator::Tcg),
+            (&hangs, short, Accelerator::Tcg),
+            (&boots, long, Accelerator::Kvm),
+        ] {
+            assert_eq!(Accelerator::kept(&cache, qemu), None, "what another one did says nothing: {qemu:?}");
+            assert_eq!(Accelerator::tried(&cache, qemu, &kernel, limit).unwrap(), expected, "{qemu:?}");
+            assert_eq!(Accelerator::kept(&cache, qemu), Some(expected), "{qemu:?}");
+        }
+        let told = fs::read_to_string(folder.join("boots.told")).unwrap();
+        assert!(told.contains("-accel kvm") && told.contains(&kernel.display().to_string()), "{told}");
+        let nowhere = Qemu::System(folder.join("nowhere"));
+        assert!(Accelerator::tried(&cache, &nowhere, &kernel, long).is_err(), "there is no such program");
+        fs::remove_dir_all(folder).unwrap();
+    }
 }

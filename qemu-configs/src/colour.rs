@@ -41,10 +41,66 @@ fn painted(colour: u32, text: &impl Display) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::Read;
+    use std::process::{Command, Output, Stdio};
+
+    use nix::pty::openpty;
+
     use super::*;
 
+    /// Set in a process that only prints.
+    const PRINTS: &str = "HCA_VM_TEST_PRINTS";
+
+    /// What this test prints, started again with its output to a terminal or to pipes.
+    fn printed(to_terminal: bool, variables: &[(&str, &str)]) -> String {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([
+            "--exact",
+            "colour::tests::colours_are_for_terminals",
+            "--nocapture",
+            "--color",
+            "never",
+        ]);
+        command.env_remove("NO_COLOR").env("TERM", "xterm").env(PRINTS, "1").stdin(Stdio::null());
+        command.envs(variables.iter().copied());
+        if !to_terminal {
+            let Output { stdout, stderr, .. } = command.output().unwrap();
+            return String::from_utf8([stdout, stderr].concat()).unwrap();
+        }
+        let terminal = openpty(None, None).unwrap();
+        command.stdout(terminal.slave.try_clone().unwrap()).stderr(terminal.slave);
+        let mut child = command.spawn().unwrap();
+        // It has ends of the terminal, too.
+        drop(command);
+        let mut text = Vec::new();
+        // The end of what a terminal gives is an error.
+        _ = File::from(terminal.master).read_to_end(&mut text);
+        child.wait().unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
     #[test]
-    fn paint() {
-        assert_eq!(painted(RED, &"x"), "\x1b[31mx\x1b[0m");
+    fn colours_are_for_terminals() {
+        if std::env::var_os(PRINTS).is_some() {
+            println!("{}", name("a"));
+            eprintln!("{}", bad(&"wrong"));
+            return;
+        }
+        for (to_terminal, variables, names, wrongs) in [
+            (true, &[][..], true, true),
+            (true, &[("NO_COLOR", "")], true, true),
+            (true, &[("NO_COLOR", "1")], false, false),
+            (true, &[("TERM", "dumb")], false, true),
+            (false, &[], false, false),
+            (false, &[("NO_COLOR", "1")], false, false),
+        ] {
+            let text = printed(to_terminal, variables);
+            let case = format!("terminal {to_terminal}, {variables:?}: {text:?}");
+            assert!(text.contains("a|") && text.contains("wrong"), "{case}");
+            assert_eq!(text.contains("\x1b[36ma|\x1b[0m"), names, "{case}");
+            assert_eq!(text.contains("\x1b[31mwrong\x1b[0m"), wrongs, "{case}");
+            assert_eq!(text.contains('\x1b'), names || wrongs, "{case}");
+        }
     }
 }

@@ -131,7 +131,7 @@ fn prepare_with(choice: &str, packages: &[String], headers: bool) -> Result<Mach
         suites.extend(headers.suites);
     }
     machine.packages = packages::get(&cache, &machine, &wanted, &suites)?;
-    for bug in bugs::known(&machine.kernel.version) {
+    for bug in bugs::known(&machine.kernel.version).into_iter().filter(|bug| bug.is_common) {
         progress::note(&format!("kernel {} {}", machine.kernel.version, bug.what));
     }
     Ok(machine)

@@ -21,8 +21,9 @@ pub(super) enum Wanted {
     Package(String),
 }
 
-/// Where a kernel is looked for: releases with their security updates, and the backports of the newest.
+/// Where a kernel is looked for: releases with their security updates, and their backports.
 const OLDER: &[&str] = &["bookworm", "bookworm-security"];
+const OLDER_BACKPORTS: &[&str] = &["bookworm", "bookworm-security", "bookworm-backports"];
 const NEWER: &[&str] = &["trixie", "trixie-security", "trixie-backports"];
 /// Flavours that are taken by their names only.
 const OTHERS: [&str; 5] = ["-cloud-", "-rt-", "-dbg", "-unsigned", "~"];
@@ -40,7 +41,7 @@ impl Wanted {
     pub(super) fn suites(&self) -> &'static [&'static str] {
         // Newer kernels that were made for Debian 12 say so in their names.
         if matches!(self, Self::Package(name) if name.contains("+deb12")) {
-            return OLDER;
+            return OLDER_BACKPORTS;
         }
         // 6.1 is the kernel of Debian 12; everything newer is in Debian 13 or its backports.
         let series = match self {
@@ -135,8 +136,15 @@ fn apt(cache: &Cache, suites: &[&str]) -> Apt {
 /// The archive can't be asked.
 pub fn all(cache: &Cache) -> Result<Vec<Candidate>> {
     let mut all = Vec::new();
-    for suites in [OLDER, NEWER] {
-        let found = apt(cache, suites).search("^linux-image-[0-9].*-amd64$")?;
+    for suites in [OLDER, OLDER_BACKPORTS, NEWER] {
+        let found = match apt(cache, suites).search("^linux-image-[0-9].*-amd64$") {
+            // Archives let go of the backports of an older release before they let go of the release.
+            Err(error) if suites == OLDER_BACKPORTS => {
+                progress::note(&format!("no kernels of {}: {error:#}", suites.join(", ")));
+                Vec::new()
+            }
+            found => found?,
+        };
         all.extend(
             found.into_iter().filter(|one| !["-dbg", "-unsigned"].iter().any(|part| one.name.contains(part))),
         );
@@ -196,7 +204,7 @@ mod tests {
         assert_eq!(Wanted::Series(6, 1).suites(), OLDER);
         assert_eq!(Wanted::Series(6, 12).suites(), NEWER);
         assert_eq!(Wanted::Package("linux-image-6.1.0-50-rt-amd64".into()).suites(), OLDER);
-        assert_eq!(Wanted::Package("linux-image-6.12.117+deb12-amd64".into()).suites(), OLDER);
+        assert_eq!(Wanted::Package("linux-image-6.12.117+deb12-amd64".into()).suites(), OLDER_BACKPORTS);
         assert_eq!(Wanted::Package("linux-image-6.12.117+deb13-amd64".into()).suites(), NEWER);
         assert_eq!(Wanted::Package("linux-image-7.2.12+deb13-cloud-amd64".into()).suites(), NEWER);
     }
