@@ -1,6 +1,8 @@
 //! The firmware's state.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt::{self, Write};
+use std::hash::{DefaultHasher, Hasher};
 
 use hca_spec::caps::{Atomic, General, Odp};
 use hca_spec::eqe::EventType;
@@ -174,7 +176,49 @@ fn tables(config: &Config) -> Icm {
     Icm { steering, ..icm }
 }
 
+/// Takes text in and gives a number for it.
+struct Digest(DefaultHasher);
+
+impl fmt::Write for Digest {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
+
 impl Firmware {
+    /// A number for all that commands change: adapters with different numbers are in different states. What is secret has no part in it
+    /// (keys of data), nor have lists that are kept as they are. To compare two adapters that were made alike, not to be kept.
+    pub fn fingerprint(&self) -> u64 {
+        let Self {
+            icm,
+            nic,
+            config: _,
+            state,
+            issi,
+            general,
+            general_max: _,
+            atomic,
+            odp,
+            interrupt_delays,
+            pages,
+            ports,
+            at_last_teardown: _,
+            teardown_snapshot,
+            unknown: _,
+            refusal: _,
+            disposal: _,
+        } = self;
+        let mut digest = Digest(DefaultHasher::new());
+        // It never fails.
+        _ = write!(digest, "{icm:?} {nic:?} {state:?} {issi} {general:?} {atomic:?} {odp:?}");
+        _ = write!(digest, "{interrupt_delays:?} {} {teardown_snapshot:?}", pages.given());
+        // What the firmware's tracer has seen tells of every command that there was one.
+        let Ports { ports, settings, pcie, sync_reset, .. } = ports;
+        _ = write!(digest, "{ports:?} {settings:?} {pcie:?} {sync_reset:?}");
+        digest.0.finish()
+    }
+
     /// An adapter at power-on.
     pub fn new(config: Config) -> Self {
         let general_max = general_max(&config);

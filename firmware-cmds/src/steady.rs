@@ -6,6 +6,7 @@
 //! came from (linear hashing: W. Litwin, VLDB 1980).
 
 use std::borrow::Borrow;
+use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
 use foldhash::quality::RandomState;
@@ -22,7 +23,6 @@ const ROOMY: usize = 8;
 const SMALL: usize = 64;
 
 /// A map from keys to values.
-#[derive(Debug)]
 pub(crate) struct SteadyMap<K, V> {
     state: RandomState,
     /// At least one.
@@ -33,6 +33,16 @@ pub(crate) struct SteadyMap<K, V> {
 impl<K, V> Default for SteadyMap<K, V> {
     fn default() -> Self {
         Self { state: RandomState::default(), parts: vec![HashTable::new()], len: 0 }
+    }
+}
+
+/// The entries, in an order that the random state has no part in.
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for SteadyMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = self.parts.iter().flat_map(|part| part.iter());
+        let mut all: Vec<String> = entries.map(|(key, value)| format!("{key:?}: {value:?}")).collect();
+        all.sort_unstable();
+        f.debug_list().entries(all).finish()
     }
 }
 

@@ -81,6 +81,11 @@ impl Bench {
         }
     }
 
+    /// A number for the adapter's state.
+    pub(super) fn state(&self) -> u64 {
+        self.firmware.fingerprint()
+    }
+
     /// Executes what must succeed.
     fn succeed(&mut self, input: &[u8]) -> Result<Vec<u8>> {
         let answer = self.run(input)?;

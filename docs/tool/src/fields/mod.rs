@@ -22,7 +22,7 @@ use self::probe::{Probe, Seen};
 use self::readers::Readers;
 use crate::source::row;
 
-/// Where the reasons are, from the root.
+/// Where the reasons are, from the root, and what is honoured in forms of an input that are not tried.
 const REASONS: &str = "docs/data/interface/ignored.toml";
 /// Structures that lie at one place, and the layout of each.
 const UNIONS: [(&str, &str); 5] = [
@@ -32,6 +32,8 @@ const UNIONS: [(&str, &str); 5] = [
     ("cong_control_r_roce_ecn_rp", "ReactionParams"),
     ("cong_control_r_roce_ecn_np", "NotificationParams"),
 ];
+/// The command's modifier.
+const MODIFIER: &str = "op_mod";
 /// Files that a row names.
 const FILES: usize = 3;
 /// Reasons of refusals that a row has.
@@ -60,14 +62,16 @@ struct Known {
     commands: BTreeSet<&'static str>,
 }
 
-/// Why fields are ignored.
+/// Why fields are ignored, or when they are honoured that the tries don't show.
 struct Reasons(Vec<(Vec<String>, String)>);
 
 impl Reasons {
-    fn read(root: &Path) -> Result<Self> {
+    fn read(root: &Path, list: &str) -> Result<Self> {
         let table: toml::Table = std::fs::read_to_string(root.join(REASONS)).context(REASONS)?.parse()?;
         let mut reasons = Vec::new();
-        for rule in table.get("ignored").and_then(toml::Value::as_array).context("no list of reasons")? {
+        for rule in
+            table.get(list).and_then(toml::Value::as_array).with_context(|| format!("no list {list}"))?
+        {
             let fields =
                 rule.get("fields").and_then(toml::Value::as_array).context("a reason without fields")?;
             let names = fields.iter().filter_map(toml::Value::as_str).map(str::to_owned).collect();
@@ -125,7 +129,9 @@ fn files_of(command: &Command, place: &Place, readers: &Readers) -> BTreeSet<Str
                 && !union.is_some_and(|(_, layout)| path.contains(layout));
             if !other && range.start < bits.end && bits.start < range.end {
                 let layout = path.last().copied().unwrap_or_default();
-                files.extend(readers.files(layout, field.name).map(short));
+                // The modifier is handed to every command, whether it looks at it or not.
+                let is_modifier = (layout, field.name) == ("InHeader", "OP_MOD");
+                files.extend(readers.files(layout, field.name).filter(|_| !is_modifier).map(short));
             }
         });
     }
@@ -163,12 +169,14 @@ fn known(root: &Path) -> Result<BTreeMap<(String, String), Known>> {
             (entry.place, entry.within) = (place.spelled(), place.within);
             entry.commands.insert(command.name);
             entry.files.extend(files_of(command, &place, &readers));
-            // What is read is tried once, to know what of it is refused; another opcode is another command.
-            if place.name == "opcode" || !entry.files.is_empty() && !entry.seen.is_empty() {
+            // What is known to be read is not tried again; another opcode is another command.
+            let is_known = !entry.files.is_empty() && entry.seen.iter().any(|seen| *seen != Seen::default());
+            if place.name == "opcode" || is_known {
                 continue;
             }
             for probe in &mut probes {
-                entry.seen.push(probe.field(&place, entry.files.is_empty()).with_context(|| place.key())?);
+                let states = place.name == MODIFIER || !entry.files.is_empty();
+                entry.seen.push(probe.field(&place, states).with_context(|| place.key())?);
             }
         }
     }
@@ -176,7 +184,9 @@ fn known(root: &Path) -> Result<BTreeMap<(String, String), Known>> {
 }
 
 impl Known {
-    fn fate(&self, key: &str, reasons: &Reasons) -> Fate {
+    /// A field that a source names is honoured if the tries show that it matters, in answers or in what is kept: the source may read
+    /// it elsewhere. Another opcode is another command.
+    fn fate(&self, key: &str, reasons: &Reasons, untried: &Reasons) -> Fate {
         let refusals: BTreeSet<String> =
             self.seen.iter().flat_map(|seen| seen.refusals.iter().cloned()).collect();
         let zero = self.seen.iter().filter(|seen| seen.only_zero).count();
@@ -184,7 +194,9 @@ impl Known {
         if zero > 0 && (zero == self.seen.len() || self.files.is_empty() && !differs) {
             return Fate::Refused(self.files.clone(), refusals);
         }
-        if differs || !self.files.is_empty() || !refusals.is_empty() {
+        let is_read = (!self.files.is_empty() || key.ends_with(MODIFIER))
+            && (self.seen.is_empty() || self.seen.iter().any(|seen| seen.kept) || untried.of(key).is_some());
+        if differs || is_read || !refusals.is_empty() {
             return Fate::Honoured(self.files.clone(), refusals);
         }
         reasons.of(key).map_or(Fate::Unknown, |(_, why)| Fate::Ignored(why.to_owned()))
@@ -204,18 +216,26 @@ fn some(all: &BTreeSet<String>, most: usize, between: &str, quote: &str) -> Stri
 /// # Errors
 /// A field whose fate nobody knows, or a reason that no field needs.
 pub fn tables(root: &Path) -> Result<String> {
-    let (known, reasons) = (known(root)?, Reasons::read(root)?);
+    let (known, reasons) = (known(root)?, Reasons::read(root, "ignored")?);
+    let untried = Reasons::read(root, "untried")?;
     let mut rows: BTreeMap<&str, Vec<(usize, String)>> = BTreeMap::new();
     let (mut unknown, mut used) = (Vec::new(), BTreeSet::new());
     let mut counts = [0; 3];
+    let mut look_at_modifier: BTreeSet<&str> = BTreeSet::new();
     let mut commands: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for ((of, name), known) in &known {
         let key = format!("{of}.{name}");
-        let (index, text) = match known.fate(&key, &reasons) {
+        let (index, text) = match known.fate(&key, &reasons, &untried) {
             Fate::Honoured(files, refusals) => {
+                let silent = known.seen.iter().all(|seen| *seen == Seen::default());
+                let when = untried.of(&key).filter(|_| silent && !known.seen.is_empty());
+                used.extend(when.map(|(name, _)| name.to_owned()));
+                let when = when.map(|(_, when)| format!(" ({when})")).unwrap_or_default();
                 let by = match files.len() {
-                    0 => "honoured: answers differ".to_owned(),
-                    _ => format!("honoured: {}", some(&files, FILES, ", ", "`")),
+                    0 if known.seen.iter().any(|seen| seen.differs) => "honoured: answers differ".to_owned(),
+                    0 if when.is_empty() => "honoured: what is kept differs".to_owned(),
+                    0 => format!("honoured{when}"),
+                    _ => format!("honoured: {}{when}", some(&files, FILES, ", ", "`")),
                 };
                 let whys = some(&refusals, WHYS, "; ", "");
                 (0, if whys.is_empty() { by } else { format!("{by}. Refused: {whys}") })
@@ -234,17 +254,22 @@ pub fn tables(root: &Path) -> Result<String> {
             }
             Fate::Unknown => {
                 unknown.push(format!(
-                    "{key} ({})",
-                    known.commands.iter().copied().collect::<Vec<_>>().join(", ")
+                    "{key} ({}); named by: {}",
+                    known.commands.iter().copied().collect::<Vec<_>>().join(", "),
+                    known.files.iter().cloned().collect::<Vec<_>>().join(", ")
                 ));
                 continue;
             }
         };
         counts[index] += 1;
+        if name == MODIFIER && index < 2 {
+            look_at_modifier.extend(&known.commands);
+        }
         rows.entry(of).or_default().push((known.within, row(&[&known.place, &format!("`{name}`"), &text])));
         commands.entry(of).or_default().extend(&known.commands);
     }
-    let needless: Vec<&str> = reasons.names().filter(|name| !used.contains(*name)).collect();
+    let named = reasons.names().chain(untried.names());
+    let needless: Vec<&str> = named.filter(|name| !used.contains(*name)).collect();
     if !unknown.is_empty() || !needless.is_empty() {
         bail!(
             "{REASONS}: of {} fields nobody knows what becomes of them:\n{}\nneedless: {}",
@@ -260,6 +285,12 @@ pub fn tables(root: &Path) -> Result<String> {
         rows.len(),
         honoured + refused + ignored,
     );
+    let look: Vec<String> = look_at_modifier.iter().map(|command| format!("`{command}`")).collect();
+    out.push_str(&format!(
+        "`{MODIFIER}` matters to {} commands, all others accept any: {}.\n\n",
+        look.len(),
+        look.join(", ")
+    ));
     for (of, mut rows) in rows {
         rows.sort();
         let commands: Vec<&str> = commands.get(of).into_iter().flatten().copied().collect();

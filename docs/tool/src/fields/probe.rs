@@ -15,6 +15,8 @@ use super::interface::Place;
 pub(super) struct Seen {
     /// Another value has another output or other effects.
     pub(super) differs: bool,
+    /// Another value leaves the adapter in another state. Looked at if nothing else is seen, and if that was wanted.
+    pub(super) kept: bool,
     /// Reasons of refusals.
     pub(super) refusals: BTreeSet<String>,
     /// The field is zero in what succeeds, and whatever else is refused as a wrong value: nothing but zero is understood.
@@ -38,6 +40,8 @@ const FORMS: usize = 16;
 struct Form {
     input: Vec<u8>,
     usual: Answer,
+    /// The state that it leaves, once that was asked for.
+    state: Option<u64>,
 }
 
 /// Adapters that have a command, and its valid inputs.
@@ -63,7 +67,8 @@ impl Probe {
         let Some(mut bench) = Bench::new(command, port_kind)? else { return Ok(None) };
         let input = bench.input.clone();
         let usual = bench.run(&input)?;
-        let mut probe = Self { command, port_kind, forms: vec![Form { input, usual }], spare: None };
+        let forms = vec![Form { input, usual, state: None }];
+        let mut probe = Self { command, port_kind, forms, spare: None };
         for name in SELECTORS {
             let short = |place: &&Place| place.name == name && (1..=64).contains(&place.bits);
             for selector in places.iter().filter(short) {
@@ -83,12 +88,12 @@ impl Probe {
             for value in &values {
                 put_bits(&mut input, selector.at, selector.bits, *value);
                 if self.forms.len() < FORMS && self.forms.iter().all(|form| form.input != input) {
-                    let usual = self.run(&input)?;
+                    let (usual, _) = self.run(&input, |_| false)?;
                     // Most commands don't look at their modifier.
                     let same = selector.name == "op_mod"
                         && self.forms.first().is_some_and(|form| form.usual == usual);
                     if usual.refusal.is_none() && !same {
-                        self.forms.push(Form { input: input.clone(), usual });
+                        self.forms.push(Form { input: input.clone(), usual, state: None });
                     }
                 }
             }
@@ -96,28 +101,29 @@ impl Probe {
         Ok(())
     }
 
-    /// Executes it on an adapter where nothing was changed.
-    fn run(&mut self, input: &[u8]) -> Result<Answer> {
+    /// Executes it on an adapter where nothing was changed; the state behind it, if that is wanted after that answer.
+    fn run(&mut self, input: &[u8], wanted: impl Fn(&Answer) -> bool) -> Result<(Answer, Option<u64>)> {
         let bench = match self.spare.take() {
             Some(bench) => Some(bench),
             None => Bench::new(self.command, self.port_kind)?,
         };
         let mut bench = bench.context("the adapter has the command")?;
         let answer = bench.run(input)?;
+        let state = wanted(&answer).then(|| bench.state());
         if answer.refusal.is_some() || self.command.time == TimeClass::Query {
             self.spare = Some(bench);
         }
-        Ok(answer)
+        Ok((answer, state))
     }
 
-    /// Tries the field, in the template's form and, if that is wanted and as long as nothing comes of it, in the others.
+    /// Tries the field, in the template's form and, as long as nothing comes of it, in the others. `states`: the state counts, too.
     ///
     /// # Errors
     /// A template is refused.
-    pub(super) fn field(&mut self, place: &Place, in_all: bool) -> Result<Seen> {
+    pub(super) fn field(&mut self, place: &Place, states: bool) -> Result<Seen> {
         let mut seen = Seen::default();
-        for form in 0..if in_all { self.forms.len() } else { 1 } {
-            seen = self.in_form(form, place)?;
+        for form in 0..self.forms.len() {
+            seen = self.in_form(form, place, states)?;
             if seen != Seen::default() {
                 break;
             }
@@ -125,8 +131,25 @@ impl Probe {
         Ok(seen)
     }
 
-    fn in_form(&mut self, form: usize, place: &Place) -> Result<Seen> {
-        let Some(Form { input, usual: answered }) = self.forms.get(form) else { return Ok(Seen::default()) };
+    /// The state that the valid input of a form leaves.
+    fn state_of(&mut self, form: usize) -> Result<Option<u64>> {
+        let Some(Form { input, state, .. }) = self.forms.get(form) else { return Ok(None) };
+        if state.is_some() {
+            return Ok(*state);
+        }
+        let input = input.clone();
+        let (_, state) = self.run(&input, |_| true)?;
+        if let Some(form) = self.forms.get_mut(form) {
+            form.state = state;
+        }
+        Ok(state)
+    }
+
+    fn in_form(&mut self, form: usize, place: &Place, states: bool) -> Result<Seen> {
+        let usual_state = if states { self.state_of(form)? } else { None };
+        let Some(Form { input, usual: answered, .. }) = self.forms.get(form) else {
+            return Ok(Seen::default());
+        };
         let (mut input, answered) = (input.clone(), answered.clone());
         let bits = if place.bits == 0 { 64 } else { place.bits.min(64) };
         // Of what is longer, the end.
@@ -142,7 +165,9 @@ impl Probe {
         let mut seen = Seen { only_zero: usual == 0, ..Seen::default() };
         for value in values {
             put_bits(&mut input, at, bits, value);
-            let answer = self.run(&input)?;
+            let silent = states && !seen.differs && !seen.kept && seen.refusals.is_empty();
+            let (answer, state) = self.run(&input, |answer| silent && *answer == answered)?;
+            seen.kept |= state.is_some() && state != usual_state;
             match &answer.refusal {
                 Some(refusal) if answered.refusal.is_none() => {
                     // What names an object that is not there is understood.

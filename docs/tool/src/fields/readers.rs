@@ -98,7 +98,8 @@ impl Scan {
 
     /// The fields that a source text reads.
     fn fields(&self, text: &str) -> BTreeSet<Field> {
-        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        // Tests in a file of their own are declared anywhere.
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         let code: String =
             code.lines().filter(|l| !l.trim_start().starts_with("//")).flat_map(|l| [l, "\n"]).collect();
         let code = self.template.replace_all(&code, "");
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn naming_is_reading_unless_it_is_set() {
-        let text = "
+        let text = "#[cfg(test)]\nmod tests;\n
             fn act(c: &Cqc) { if c.get(Cqc::LOG_CQ_SIZE) > 3 { out.set(\n Cqc::STATUS, c.get(Cqc::OI)); } }
             // Cqc::CC\n\
             pub(super) fn make_template() -> Vec<u8> {\n    Cqc::ST\n}
