@@ -263,7 +263,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Connects whoever sends, posts all of it at once, and checks every byte where it arrives. Gives the model time
+    /// Connects whoever sends, posts all of it at once, and checks every byte where it arrives. Returns the model time
     /// from the first doorbell to the last completion.
     ///
     /// # Errors

@@ -42,7 +42,7 @@ pub fn hashes() -> Result<BTreeMap<String, String>> {
     serde_json::from_str(&text).with_context(|| path.display().to_string())
 }
 
-/// Plays a session. Gives the hash of all that is traced.
+/// Plays a session. Returns the hash of all that is traced.
 ///
 /// # Errors
 /// It can't be read, or something is not as recorded: where, and what makes it anew.

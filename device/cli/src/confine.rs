@@ -29,7 +29,7 @@ impl Confinement {
         self.no_sandbox
     }
 
-    /// To be called before anything is opened. `run_dir` will be the user's. Gives the process that looks at clients' mappings,
+    /// To be called before anything is opened. `run_dir` will be the user's. Returns the process that looks at clients' mappings,
     /// if there is one.
     ///
     /// # Errors

@@ -214,7 +214,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends the recording, if there is one. Gives what is to be printed of it.
+    /// Ends the recording, if there is one. Returns what is to be printed of it.
     pub fn end_recording(&mut self) -> Vec<String> {
         match std::mem::take(&mut self.seam) {
             Seam::Records(recorder) => recorder.end(&self.world),
@@ -241,7 +241,7 @@ impl Engine {
         self.operator.offer_metrics(address)
     }
 
-    /// Ends the files of what was looked at. Gives what is to be printed of it.
+    /// Ends the files of what was looked at. Returns what is to be printed of it.
     ///
     /// # Errors
     /// Writing failed.

@@ -28,7 +28,7 @@ impl Operator {
         Operator { control, ..Operator::default() }
     }
 
-    /// Offers metrics at an address. Gives its port, if it has one.
+    /// Offers metrics at an address. Returns its port, if it has one.
     ///
     /// # Errors
     /// The address can't be had; the message names it.

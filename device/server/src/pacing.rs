@@ -365,7 +365,7 @@ mod tests {
     }
 
     /// A cable is taken out and put in, `times` times; each time the host sleeps as told and then runs, until the model
-    /// has nothing to do. Gives how far ahead of the host's time the model got, in ps.
+    /// has nothing to do. Returns how far ahead of the host's time the model got, in ps.
     fn ahead(time: Time, times: usize) -> u64 {
         let (mut world, mut pacer) = (world(), Pacer::new(&time));
         let (mut elapsed, mut most, mut ran) = (Duration::ZERO, 0, 0);

@@ -148,7 +148,7 @@ impl Right {
         }
     }
 
-    /// Sends datagrams, and nothing of its own between them. Gives the counts before and after.
+    /// Sends datagrams, and nothing of its own between them. Returns the counts before and after.
     fn replay(&mut self, server: &Server, datagrams: &[Vec<u8>]) -> ([Value; 2], [Value; 2]) {
         let before = self.settled(server);
         for datagram in datagrams {

@@ -241,7 +241,7 @@ impl Requester {
         }
     }
 
-    /// Everything before `psn` is acknowledged. Gives the first response missing there.
+    /// Everything before `psn` is acknowledged. Returns the first response missing there.
     fn acknowledge(&mut self, psn: u32) -> Option<u32> {
         let before = self.oldest();
         let mut missing = None;

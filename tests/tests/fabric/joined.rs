@@ -124,7 +124,7 @@ fn data(from: usize, to: usize, message: usize) -> Vec<u8> {
     pattern((from << 16 | to << 8 | message) as u64, LEN)
 }
 
-/// Everyone sends to everyone, at the same moment. Gives what happened, and all completions with their times.
+/// Everyone sends to everyone, at the same moment. Returns what happened, and all completions with their times.
 fn run(
     faults: &Faults,
     worlds: usize,

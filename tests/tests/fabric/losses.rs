@@ -87,7 +87,7 @@ const WRITTEN: usize = 64 * PLACE;
 /// Where the far end has what is read: behind 32 places for writes.
 const READ: usize = WRITTEN + 32 * PLACE;
 
-/// Sends, writes and reads many messages and checks each. Gives the model time at the end.
+/// Sends, writes and reads many messages and checks each. Returns the model time at the end.
 fn exchange(faults: Faults, seed: u64) -> Ps {
     let what = format!("{faults:?}, seed {seed}");
     let rts = RtsAttr { timeout: 8, ..RtsAttr::default() };

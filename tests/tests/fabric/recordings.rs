@@ -13,7 +13,7 @@ use hca_driver::SendOp;
 const BATCH: u64 = 32;
 const LEN: usize = 1024;
 
-/// Runs traffic between two adapters behind a switch, and takes what was recorded after each of many batches. Gives the observer.
+/// Runs traffic between two adapters behind a switch, and takes what was recorded after each of many batches. Returns the observer.
 fn observed(options: &Recorded, quotas: &[(&str, u64)]) -> (Simulation, Observer) {
     let simulation = Simulation::new(Plan::around(&[2], 1).world(1));
     let mut observer = simulation.world(|world, _| Observer::new(options, world)).expect("it starts");

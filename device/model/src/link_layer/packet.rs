@@ -622,7 +622,7 @@ impl Packet {
         bytes
     }
 
-    /// It is about to go over a link that garbles nothing, by [`Packet::put_link`]. Gives the checksums that nobody has computed, as they
+    /// It is about to go over a link that garbles nothing, by [`Packet::put_link`]. Returns the checksums that nobody has computed, as they
     /// are right by construction.
     pub fn ready_for_link(&mut self) -> Due {
         self.fetch_payload();

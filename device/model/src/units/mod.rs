@@ -345,7 +345,7 @@ impl Units {
         self.wqes.keep(now, (number, index), blocks, came)
     }
 
-    /// A processing unit sends a packet of queue pair `number`, or executes a WQE without packets, in `service`. Gives when
+    /// A processing unit sends a packet of queue pair `number`, or executes a WQE without packets, in `service`. Returns when
     /// the queue pair may go on.
     pub fn send(&mut self, now: Ps, number: u32, service: Ps) -> Ps {
         let (start, penalty) = self.context(now, number);

@@ -75,7 +75,7 @@ impl World {
     pub(super) fn transmit(&mut self, start: Ps, number: usize, from: usize, packet: Packet) {
         let Some(link) = self.links.get_mut(number) else { return };
         let Some(near) = link.ends.get(from).filter(|near| near.training.is_up()) else {
-            return tracing::debug!("packet to LID {} dropped: link {number} is down", packet.ib().dlid);
+            return tracing::debug!("packet to {} dropped: link {number} is down", receiver(&packet));
         };
         let (line, session, leave) = (near.line, near.training.session(), near.latency());
         let other = link.other(from);
@@ -405,6 +405,14 @@ impl World {
             (Some(Err(next)), _) => self.await_credits(port, next),
             (None, _) => {}
         }
+    }
+}
+
+/// Whom a packet is for, by the addresses on its link, unchecked.
+fn receiver(packet: &Packet) -> String {
+    match packet.path().eth() {
+        Some(address) => format!("MAC {}", address.dmac),
+        None => format!("LID {}", packet.ib().dlid),
     }
 }
 

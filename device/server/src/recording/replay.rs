@@ -153,7 +153,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Ends the files of what was looked at. Gives what is to be printed of it.
+    /// Ends the files of what was looked at. Returns what is to be printed of it.
     ///
     /// # Errors
     /// Writing failed.

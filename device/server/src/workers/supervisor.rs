@@ -142,7 +142,7 @@ impl Supervisor {
         })
     }
 
-    /// Offers the metrics of all workers there. Gives the port, if it is one.
+    /// Offers the metrics of all workers there. Returns the port, if it is one.
     ///
     /// # Errors
     /// The address can't be had; the message names it.

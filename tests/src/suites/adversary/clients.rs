@@ -103,7 +103,7 @@ fn shortened(attacker: &Attacker, file: &File) -> Result<String, Failure> {
     Ok("shortened".to_owned())
 }
 
-/// Maps files of that many bytes each, one behind the other from `iova` on, until one is refused or there are `count`. Gives
+/// Maps files of that many bytes each, one behind the other from `iova` on, until one is refused or there are `count`. Returns
 /// how many were taken.
 fn fill(raw: &mut Raw, iova: u64, count: u64, len: u64) -> u64 {
     let taken = |i: &u64| {

@@ -165,7 +165,7 @@ pub(in crate::link_layer) fn body(bytes: &[u8]) -> &[u8] {
     bytes.split_last_chunk::<FCS_SIZE>().map_or(&[], |(body, _)| body)
 }
 
-/// Checks what every port on the way checks: FCS (unless it is due) and length. Gives what the FCS covers.
+/// Checks what every port on the way checks: FCS (unless it is due) and length. Returns what the FCS covers.
 pub(in crate::link_layer) fn check(bytes: &[u8], due: Due) -> Result<&[u8], Malformed> {
     let truncated = Malformed::Truncated { len: bytes.len() };
     let (covered, found) = bytes.split_last_chunk::<FCS_SIZE>().ok_or(truncated)?;

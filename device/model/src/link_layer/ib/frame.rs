@@ -85,7 +85,7 @@ pub(in crate::link_layer) fn is_transport(bytes: &[u8]) -> bool {
     matches!(Lrh::from_prefix_or_zero(bytes).get(Lrh::LNH), LNH_BTH | LNH_GRH)
 }
 
-/// Checks what every port on the way checks, switches too: VCRC (unless it is due), link version and length. Gives what the VCRC
+/// Checks what every port on the way checks, switches too: VCRC (unless it is due), link version and length. Returns what the VCRC
 /// covers.
 pub(in crate::link_layer) fn check(bytes: &[u8], due: Due) -> Result<&[u8], Malformed> {
     let truncated = Malformed::Truncated { len: bytes.len() };
