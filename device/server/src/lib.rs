@@ -13,7 +13,7 @@
 //! The program enters a [`sandbox`] when everything is open.
 //!
 //! Of the adapter, this is the only crate with `unsafe` code: the socket edge, the mapped guest memory, the rings between workers and simulations,
-//! the hint to the C library that memory can go, a TAP device, and what of the sandbox no library does.
+//! the words by which simulations wake each other (a futex), the hint to the C library that memory can go, a TAP device, and what of the sandbox no library does.
 //!
 //! Not implemented: mapped doorbell pages, migration.
 

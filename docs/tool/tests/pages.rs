@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use hca_docs::{blocks, book, commands, files, links, root};
-use hca_firmware::Config;
 use hca_firmware::profile::general_max;
+use hca_firmware::{Config, Personality};
 use hca_spec::caps::{Atomic, EthernetOffloads, General, Odp, object_type, odp};
+use hca_spec::eqe::EventType;
 
 #[test]
 fn generated_blocks_are_what_the_code_says() {
@@ -83,5 +84,34 @@ fn what_is_not_there_is_not_announced() {
     let absent = absent.split_whitespace().collect::<Vec<_>>().join(" ");
     for (what, announced) in has {
         assert_ne!(absent.contains(what), announced, "{what}: the page and the capabilities");
+    }
+}
+
+/// What an event means stands in the table of events, of each type.
+#[test]
+fn events_are_on_their_page() {
+    let page = std::fs::read_to_string(root().join("specs/doc/eqe.md")).unwrap();
+    let (_, table) = page.split_once("## Events").unwrap();
+    let (table, _) = table.split_once("softhca sends exactly these.").unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| "));
+    let types: BTreeSet<&str> = rows.flat_map(|row| row.split(" | ").next().unwrap().split(", ")).collect();
+    for kind in EventType::ALL {
+        let number = format!("{:#04x}", kind as u8);
+        assert!(types.contains(&*number), "{number} {kind:?} is not in the table of events");
+    }
+}
+
+/// In what kinds of adapters differ before any command stands on the pages of it.
+#[test]
+fn kinds_are_on_the_pages() {
+    let page = |name: &str| std::fs::read_to_string(root().join("specs/doc").join(name)).unwrap();
+    let (pci, segment, management) = (page("pci.md"), page("init-segment.md"), page("management.md"));
+    for name in Personality::names() {
+        let kind = Personality::named(name).unwrap();
+        for id in [kind.pci.device, kind.pci.subsystem] {
+            assert!(pci.contains(&format!("{id:#06x}")), "{id:#06x} of {name} is not in pci.md");
+        }
+        assert!(segment.contains(&format!("{} of a `{name}`", kind.version)), "version of {name}");
+        assert!(management.contains(&format!("{:#x}", kind.hardware_id)), "hardware id of {name}");
     }
 }
