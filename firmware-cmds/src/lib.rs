@@ -20,8 +20,8 @@
 //!
 //! # Not implemented
 //!
-//! Virtual functions; of Ethernet ports: merged receives, tunnels; general objects but for reserved QP numbers. Commands
-//! of those are answered BAD_OP or BAD_PARAM.
+//! Virtual functions and their e-switch; link aggregation; of Ethernet ports: offloads of TLS, IPsec and MACsec; general objects of other kinds than
+//! [`hca_spec::caps::object_type`] has. Commands of those are answered BAD_OP or BAD_PARAM.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]
 

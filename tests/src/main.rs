@@ -113,11 +113,13 @@ struct Mistakes {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     hca-tests suites --list\n  \
-    hca-tests suites                                  everything: an hour or so\n  \
+    hca-tests suites                                  everything: many hours\n  \
     hca-tests suites rdma-core --kernel 6.12\n  \
     hca-tests suites ethernet --only 'soft-RoCE: rcopy'  some of its cases\n  \
     hca-tests suites rdma-core --only 'ConnectX-6 Dx' that adapter's boots, and how many tests are ok\n  \
-    hca-tests suites perftest tools --json table.json")]
+    hca-tests suites perftest tools --json table.json\n\n\
+    Of those in guests faults, hpc, management and ethernet take 20 to 40 minutes on each kernel, and kernels a few\n\
+    minutes for each of some 180 (docs/src/suites.md).")]
 struct Suites {
     /// Names of suites; all of them unless told
     #[arg(value_name = "NAME")]
