@@ -7,7 +7,7 @@
 //! `{"cmd":"fault","remove":NUMBER}`, `{"cmd":"slots","since":NEXT}` (what happened in slots, for who has them),
 //! `{"cmd":"slot","at":"a/hca0","state":"empty"}` (it is out). A reply has `"ok":true` and the answer, or `"ok":false` and
 //! `"error"`. Rubbish gets an error reply; a line that is too long or a client that doesn't read ends that connection,
-//! nothing else.
+//! nothing else. So does half a line that is not completed within 5 s, an answer that is not taken within 10 s, and silence of 60 s.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,7 +29,13 @@ const MAX_CLIENTS: usize = 32;
 /// Longest request line.
 const MAX_LINE: usize = 4096;
 /// Reply bytes a client may leave unread.
-const MAX_UNSENT: usize = 4 << 20;
+pub(crate) const MAX_UNSENT: usize = 4 << 20;
+/// From the first byte of a request to its last.
+const REQUEST_TIME: Duration = Duration::from_secs(5);
+/// How long an answer may lie.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// How long a client may have nothing to say.
+const IDLE_TIME: Duration = Duration::from_secs(60);
 /// How long [`ask`] waits for a server.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -43,6 +49,8 @@ pub struct ControlClient {
     open: bool,
     /// When it last said something.
     heard: Instant,
+    /// When the request began that is half there, or the last one was answered, or it came.
+    since: Instant,
 }
 
 /// Takes a connection to the control socket, if it is the operator's: the user's that runs this process, or root's. The
@@ -69,8 +77,8 @@ impl ControlClient {
     /// Takes over a connected stream.
     pub fn new(stream: UnixStream) -> io::Result<ControlClient> {
         stream.set_nonblocking(true)?;
-        let (input, output) = (Vec::new(), Vec::new());
-        Ok(ControlClient { stream, input, output, open: true, heard: Instant::now() })
+        let (input, output, now) = (Vec::new(), Vec::new(), Instant::now());
+        Ok(ControlClient { stream, input, output, open: true, heard: now, since: now })
     }
 
     /// The socket, for `poll`.
@@ -86,6 +94,17 @@ impl ControlClient {
     /// True if a request can be answered that was read already. While the client does not read, none is.
     pub fn has_request(&self) -> bool {
         !self.is_congested() && self.input.contains(&b'\n')
+    }
+
+    /// When its time is over; `None`: it waits for this server.
+    pub fn due(&self) -> Option<Instant> {
+        let time = match (self.is_congested(), self.has_request(), self.input.is_empty()) {
+            (true, ..) => ANSWER_TIME,
+            (_, true, _) => return None,
+            (_, _, false) => REQUEST_TIME,
+            _ => IDLE_TIME,
+        };
+        Some(self.since + time)
     }
 
     /// Answers one request; reads first what there is if none waits. Returns false at the end of the connection.
@@ -114,6 +133,7 @@ impl ControlClient {
             };
             self.output.extend_from_slice(reply.to_string().as_bytes());
             self.output.push(b'\n');
+            self.since = Instant::now();
             if self.output.len() > MAX_UNSENT {
                 return false;
             }
@@ -132,6 +152,9 @@ impl ControlClient {
                 }
                 Ok(n) => {
                     self.heard = Instant::now();
+                    if self.input.is_empty() {
+                        self.since = self.heard;
+                    }
                     self.input.extend_from_slice(chunk.get(..n).unwrap_or_default());
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
@@ -289,6 +312,37 @@ mod tests {
         drop(client);
         ours.read_to_end(&mut text).unwrap();
         assert_eq!(text.iter().filter(|&&b| b == b'\n').count(), 500);
+    }
+
+    /// Half a request, an answer that nobody takes and silence have their times; a request that waits for its answer has none.
+    #[test]
+    fn clients_have_their_times() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let mut client = ControlClient::new(theirs).unwrap();
+        let time = |client: &ControlClient| client.due().map(|due| due - client.since);
+        let answer = |client: &mut ControlClient, len: usize| {
+            client.serve(|_, _| Ok(json!({ "text": "x".repeat(len) })))
+        };
+        assert_eq!(time(&client), Some(IDLE_TIME));
+        let came = client.since;
+        ours.write_all(b"{\"cmd\":").unwrap();
+        assert!(answer(&mut client, 1));
+        assert_eq!(time(&client), Some(REQUEST_TIME));
+        let began = client.since;
+        assert!(began > came, "of this request");
+        // Another byte of it is no new beginning.
+        ours.write_all(b"\"ping\"").unwrap();
+        assert!(answer(&mut client, 1));
+        assert_eq!((client.since, time(&client)), (began, Some(REQUEST_TIME)));
+        ours.write_all(b"}\n{\"cmd\":\"ping\"}\n").unwrap();
+        assert!(answer(&mut client, 1));
+        assert_eq!((client.has_request(), client.due()), (true, None));
+        assert!(answer(&mut client, 1));
+        assert_eq!(time(&client), Some(IDLE_TIME));
+        assert!(client.since > began, "it was answered");
+        ours.write_all(b"{\"cmd\":\"ping\"}\n").unwrap();
+        assert!(answer(&mut client, 3 << 20));
+        assert_eq!((client.is_congested(), time(&client)), (true, Some(ANSWER_TIME)));
     }
 
     #[test]

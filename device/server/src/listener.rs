@@ -1,23 +1,31 @@
 //! A Unix socket that is ours: replaced if stale, refused if served by another, removed at the end.
 //!
 //! Only its owner (and root) can connect, whatever the umask is.
+//!
+//! A connection that can't be had, because the system is short of memory or of descriptors, stays in the queue, where it would wake whoever
+//! waits for it for ever. So for a moment a timer is waited for instead.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nix::libc::{EMFILE, ENFILE};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use nix::sys::stat::{Mode, fchmod};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
 use crate::log::Source;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
+/// How long nobody is accepted when that has failed.
+const REST: Duration = Duration::from_millis(100);
 
 /// A listening socket with its file.
 #[derive(Debug)]
@@ -29,6 +37,10 @@ pub struct Listener {
     /// Kept to be closed for a moment when there are no descriptors left: who connects is told so, and does not stay in the
     /// queue, where they would wake the engine for ever.
     spare: RefCell<Option<UnixListener>>,
+    /// Nobody is accepted before.
+    rests_until: Cell<Option<Instant>>,
+    /// Readable when that is over. There from the beginning, since there may be no descriptors when it is needed.
+    timer: TimerFd,
     log: Source,
 }
 
@@ -52,9 +64,8 @@ impl Listener {
             }
         }
         let socket = private_socket(path).with_context(|| format!("{shown}: can't listen there"))?;
-        let spare = RefCell::new(Some(socket.try_clone().context("a descriptor")?));
         let file = Some(File::at(path));
-        Ok(Listener { socket, path: path.to_path_buf(), _file: file, spare, log: Source::default() })
+        Listener::of(socket, path.to_path_buf(), file).context("a descriptor")
     }
 
     /// One that another process has made, and will remove.
@@ -64,12 +75,23 @@ impl Listener {
     pub(crate) fn inherit(socket: OwnedFd, path: PathBuf) -> anyhow::Result<Listener> {
         let socket = UnixListener::from(socket);
         socket.set_nonblocking(true)?;
+        Listener::of(socket, path, None)
+    }
+
+    fn of(socket: UnixListener, path: PathBuf, file: Option<File>) -> anyhow::Result<Listener> {
         let spare = RefCell::new(Some(socket.try_clone()?));
-        Ok(Listener { socket, path, _file: None, spare, log: Source::default() })
+        let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
+        let rests_until = Cell::new(None);
+        Ok(Listener { socket, path, _file: file, spare, rests_until, timer, log: Source::default() })
     }
 
     /// The next connection, or `None` if there is none now.
     pub fn accept(&self) -> Option<UnixStream> {
+        if self.rests_until.get().is_some_and(|until| Instant::now() < until) {
+            return None;
+        }
+        self.rests_until.set(None);
         loop {
             match self.socket.accept() {
                 Ok((stream, _)) => return Some(stream),
@@ -77,11 +99,15 @@ impl Listener {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
                     self.log.say(|| tracing::warn!("{}: accept: {e}", self.path.display()));
-                    if let Some(EMFILE | ENFILE) = e.raw_os_error() {
+                    let taken = matches!(e.raw_os_error(), Some(EMFILE | ENFILE)) && {
                         drop(self.spare.take());
                         // It is closed at once.
-                        let _ = self.socket.accept();
+                        let taken = self.socket.accept().is_ok();
                         self.spare.replace(self.socket.try_clone().ok());
+                        taken
+                    };
+                    if !taken {
+                        self.rest(REST);
                     }
                     return None;
                 }
@@ -89,9 +115,22 @@ impl Listener {
         }
     }
 
-    /// The socket, for `poll`.
+    /// Accepts nobody for a while.
+    fn rest(&self, time: Duration) {
+        // The timer first: when it is over, so is the pause.
+        let until = Instant::now() + time;
+        let set = Expiration::OneShot(TimeSpec::from_duration(time));
+        if self.timer.set(set, TimerSetTimeFlags::empty()).is_ok() {
+            self.rests_until.set(Some(until));
+        }
+    }
+
+    /// What to wait for with `poll`, until it is readable, before the next [`accept`](Listener::accept).
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        match self.rests_until.get() {
+            Some(_) => self.timer.as_fd(),
+            None => self.socket.as_fd(),
+        }
     }
 
     /// Where it listens.
@@ -177,6 +216,25 @@ mod tests {
         assert!(UnixStream::connect(second.path()).is_ok());
         drop((first, second));
         assert!(!path.exists() && !dir.join("stale").exists());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// While it rests a connection that waits wakes nobody; afterwards it is taken.
+    #[test]
+    fn a_listener_that_rests_is_not_ready() {
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+        let dir = scratch("rests");
+        let listener = Listener::bind(&dir.join("s")).unwrap();
+        let _client = UnixStream::connect(listener.path()).unwrap();
+        let ready = |timeout: PollTimeout| {
+            poll(&mut [PollFd::new(listener.as_fd(), PollFlags::POLLIN)], timeout).unwrap() == 1
+        };
+        assert!(ready(PollTimeout::ZERO));
+        listener.rest(Duration::from_secs(600));
+        assert!(!ready(PollTimeout::ZERO) && listener.accept().is_none());
+        listener.rest(Duration::from_millis(1));
+        assert!(ready(PollTimeout::NONE));
+        assert!(listener.accept().is_some() && !ready(PollTimeout::ZERO));
         std::fs::remove_dir_all(dir).unwrap();
     }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 use serde_json::{Value, json};
@@ -64,12 +64,14 @@ impl Operator {
 
     /// Whether there is something to do that no descriptor announces.
     pub(crate) fn has_work(&self) -> bool {
-        self.has_request() || self.scrapes.as_ref().is_some_and(Scrapes::is_late)
+        self.has_request() || self.sleep() == Some(Duration::ZERO)
     }
 
     /// How long until somebody's time is over.
     pub(crate) fn sleep(&self) -> Option<Duration> {
-        self.scrapes.as_ref().and_then(Scrapes::sleep)
+        let clients = self.clients.iter().filter_map(ControlClient::due).min();
+        let clients = clients.map(|due| due.saturating_duration_since(Instant::now()));
+        clients.into_iter().chain(self.scrapes.as_ref().and_then(Scrapes::sleep)).min()
     }
 
     /// Takes what there is, and answers. `answer` gets what is asked for and the whole request.
@@ -77,7 +79,10 @@ impl Operator {
         if let Some(stream) = self.control.as_ref().and_then(Listener::accept) {
             control::admit(&mut self.clients, stream, &self.log);
         }
-        self.clients.retain_mut(|client| client.serve(&mut answer));
+        let now = Instant::now();
+        let in_time = |client: &ControlClient| client.due().is_none_or(|due| now < due);
+        // What came in the last moment counts.
+        self.clients.retain_mut(|client| client.serve(&mut answer) && in_time(client));
         if let Some(scrapes) = &mut self.scrapes {
             scrapes.serve(|scrapes| {
                 let mut answer = |cmd| answer(cmd, &json!({ "cmd": cmd })).unwrap_or_default();

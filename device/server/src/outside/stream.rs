@@ -109,7 +109,15 @@ impl Stream {
         }
         let found = match &self.end {
             End::Unix(listener) => listener.accept().map(OwnedFd::from),
-            End::Tcp(listener) => listener.accept().ok().map(|(stream, _)| stream.into()),
+            End::Tcp(listener) => match listener.accept() {
+                Ok((stream, _)) => Some(stream.into()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
+                // It stays in the queue, which is not looked at for a while: it would wake the engine for ever.
+                Err(_) => {
+                    self.state = self.apart();
+                    None
+                }
+            },
             End::Connect { to, .. } => match call(to) {
                 Ok((socket, Ok(()))) => Some(socket),
                 Ok((socket, Err(Errno::EINPROGRESS))) => {

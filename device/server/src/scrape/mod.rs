@@ -117,11 +117,6 @@ impl Scrapes {
         next.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether somebody's time is over.
-    pub(crate) fn is_late(&self) -> bool {
-        self.sleep() == Some(Duration::ZERO)
-    }
-
     /// How many pages were sent.
     pub(crate) fn served(&self) -> u64 {
         self.served
@@ -367,9 +362,9 @@ mod tests {
         while scene.scrapes.clients.is_empty() {
             scene.turn();
         }
-        assert!(!scene.scrapes.is_late() && scene.scrapes.sleep().is_some());
+        assert!(scene.scrapes.sleep().is_some_and(|left| !left.is_zero()));
         scene.scrapes.clients[0].since -= PATIENCE;
-        assert!(scene.scrapes.is_late());
+        assert_eq!(scene.scrapes.sleep(), Some(Duration::ZERO));
         scene.turn();
         assert!(scene.scrapes.clients.is_empty() && scene.scrapes.sleep().is_none());
     }
