@@ -143,7 +143,7 @@ enum Fault {
     #[command(after_help = "Example:\n  softhca ctl --run-dir /tmp/pair fault remove 0")]
     Remove {
         /// Its number, as `fault list` shows it
-        number: u32,
+        number: u64,
     },
 }
 

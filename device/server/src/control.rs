@@ -215,7 +215,7 @@ pub fn ask(path: &Path, request: &Value) -> anyhow::Result<Value> {
 ///
 /// # Errors
 /// There is none, it is too long, or it is an error.
-pub(crate) fn converse(mut stream: UnixStream, request: &Value, patience: Duration) -> anyhow::Result<Value> {
+fn converse(mut stream: UnixStream, request: &Value, patience: Duration) -> anyhow::Result<Value> {
     let until = Instant::now() + patience;
     stream.set_write_timeout(Some(patience))?;
     writeln!(stream, "{request}").context("request")?;
@@ -234,7 +234,15 @@ pub(crate) fn converse(mut stream: UnixStream, request: &Value, patience: Durati
             Err(e) => bail!("no answer: {e}"),
         }
     }
-    let value: Value = serde_json::from_slice(&reply).context("answer is not JSON")?;
+    understand(&reply)
+}
+
+/// What a reply says.
+///
+/// # Errors
+/// It is an error, or no reply at all.
+pub(crate) fn understand(reply: &[u8]) -> anyhow::Result<Value> {
+    let value: Value = serde_json::from_slice(reply).context("answer is not JSON")?;
     if value.get("ok") != Some(&Value::Bool(true)) {
         bail!("{}", value.get("error").and_then(Value::as_str).unwrap_or("refused"));
     }

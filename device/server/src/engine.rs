@@ -140,7 +140,11 @@ impl Engine {
     ) -> anyhow::Result<Engine> {
         let part = topology.part_of(worker)?;
         let pacer = Pacer::since(began, &topology.time);
-        let engine = Engine::build(topology, &part, &mut front_end, pacer, stop)?;
+        let mut engine = Engine::build(topology, &part, &mut front_end, pacer, stop)?;
+        let workers = topology.workers();
+        if let Some(place) = workers.iter().position(|one| one == worker) {
+            engine.faults.set_place(place, workers.len());
+        }
         Ok(Engine { joints: Some(joints), ..engine })
     }
 

@@ -7,9 +7,38 @@ use serde_json::{Value, json};
 use crate::topology::faults::{Keys, parse, seed};
 use crate::topology::{Part, Topology};
 
+/// What faults are called where several processes serve a topology: the numbers of each leave the same rest when they are divided by how many
+/// processes there are, so that a number is one fault's, and says whose.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    place: u32,
+    of: u32,
+}
+
+impl Default for Numbers {
+    fn default() -> Numbers {
+        Numbers { place: 0, of: 1 }
+    }
+}
+
+impl Numbers {
+    /// The number of a fault of this world.
+    fn name(self, FaultId(id): FaultId) -> u64 {
+        u64::from(id) * u64::from(self.of) + u64::from(self.place)
+    }
+
+    /// The fault that has this number; `None`: it would be another process's.
+    fn find(self, number: u64) -> Option<FaultId> {
+        let before = number.checked_sub(self.place.into())?;
+        let id = before.checked_div(self.of.into())?;
+        (before.checked_rem(self.of.into()) == Some(0)).then_some(FaultId(u32::try_from(id).ok()?))
+    }
+}
+
 /// The faults of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
+    numbers: Numbers,
     /// Adapters here, `HOST/HCA`.
     adapters: Vec<String>,
     topology: Option<Box<Topology>>,
@@ -21,7 +50,7 @@ impl Faults {
     /// Adds what the topology has for the adapters of a part of it.
     pub(crate) fn new(topology: &Topology, part: &Part<'_>, world: &mut World) -> Faults {
         let adapters = part.hcas().map(|(host, hca)| format!("{}/{}", host.name, hca.name)).collect();
-        let mut faults = Faults { adapters, topology: Some(Box::new(topology.clone())), keys: Vec::new() };
+        let mut faults = Faults { adapters, topology: Some(Box::new(topology.clone())), ..Faults::default() };
         for scripted in &topology.faults {
             let Some(place) = faults.adapters.iter().position(|name| *name == scripted.at) else { continue };
             if world.add_fault(Ps::ZERO, HcaId(place), scripted.fault.clone()).is_some() {
@@ -29,6 +58,13 @@ impl Faults {
             }
         }
         faults
+    }
+
+    /// They are those of one of several processes: its place among them, and how many there are.
+    pub(crate) fn set_place(&mut self, place: usize, of: usize) {
+        if let (Ok(place), Ok(of)) = (u32::try_from(place), u32::try_from(of)) {
+            self.numbers = Numbers { place, of };
+        }
     }
 
     /// What the control socket answers to `fault`: see [`crate::control`].
@@ -42,8 +78,8 @@ impl Faults {
         match request.get("remove") {
             None => Ok(self.list(world)),
             Some(number) => {
-                let id = number.as_u64().and_then(|number| u32::try_from(number).ok());
-                match id.is_some_and(|id| world.remove_fault(FaultId(id))) {
+                let id = number.as_u64().and_then(|number| self.numbers.find(number));
+                match id.is_some_and(|id| world.remove_fault(id)) {
                     true => Ok(json!({})),
                     false => Err(format!("there is no fault {number}; \"fault\" alone lists them")),
                 }
@@ -66,7 +102,8 @@ impl Faults {
         };
         let place = self.adapters.iter().position(|name| *name == at);
         let added = place.and_then(|place| world.add_fault(now, HcaId(place), fault));
-        let Some(FaultId(number)) = added else { return Err(format!("at: {at} is not served here")) };
+        let Some(id) = added else { return Err(format!("at: {at} is not served here")) };
+        let number = self.numbers.name(id);
         tracing::info!("fault {number} added: {}", shown(&keys));
         self.keys.push(keys);
         Ok(json!({ "number": number, "at": at }))
@@ -74,10 +111,10 @@ impl Faults {
 
     fn list(&self, world: &World) -> Value {
         let row = |(hca, report): (HcaId, FaultReport)| {
-            let FaultReport { id: FaultId(number), fault, seen, fired } = report;
-            let keys = self.keys.get(number as usize);
+            let FaultReport { id, fault, seen, fired } = report;
+            let keys = self.keys.get(id.0 as usize);
             json!({
-                "number": number,
+                "number": self.numbers.name(id),
                 "name": fault.name,
                 "at": world.name(hca),
                 "keys": keys,
@@ -91,4 +128,28 @@ impl Faults {
 
 fn shown(keys: &Keys) -> String {
     keys.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_several_processes_are_their_own() {
+        let mut seen = std::collections::BTreeSet::new();
+        for place in 0..3 {
+            let numbers = Numbers { place, of: 3 };
+            for id in [0, 1, 2, u32::MAX].map(FaultId) {
+                let number = numbers.name(id);
+                assert!(seen.insert(number), "{number} is another's, too");
+                assert_eq!(number % 3, u64::from(place), "whose it is");
+                assert_eq!(numbers.find(number), Some(id));
+                let others = (0..3).filter(|other| *other != place);
+                let found = others.filter_map(|place| Numbers { place, of: 3 }.find(number));
+                assert_eq!(found.count(), 0, "{number}");
+            }
+            assert_eq!(numbers.find(u64::MAX), None);
+        }
+        assert_eq!(Numbers::default().name(FaultId(7)), 7);
+    }
 }

@@ -14,6 +14,7 @@ use hca_tests::served::Served;
 use nix::sys::eventfd::EventFd;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
 
 /// What the tests below start as a worker: this test, in a process of its own.
 #[test]
@@ -139,6 +140,69 @@ fn a_worker_that_dies_takes_nobody_with_it() {
 }
 
 /// The operator's words reach the workers they concern.
+/// Each process has faults of its own, and none has another's number.
+#[test]
+fn faults_of_several_processes_have_numbers_of_their_own() {
+    let fault = |at: &str| json!({ "at": at, "on": "command", "action": "hang", "nth": 1_000_000 });
+    let served = Served::apart(&around(&["a", "b"]), program());
+    let add = |at: &str| {
+        let answer = served.request(&json!({ "cmd": "fault", "add": fault(at) })).expect("it is added");
+        (answer["number"].as_u64().expect("a number"), answer["at"].clone())
+    };
+    let added = [add("a"), add("b"), add("a"), add("b")];
+    let list = || -> Vec<_> {
+        let answer = served.ask("fault");
+        let rows = answer["faults"].as_array().expect("faults").iter();
+        let mut rows: Vec<_> =
+            rows.map(|row| (row["number"].as_u64().expect("a number"), row["at"].to_string())).collect();
+        rows.sort();
+        rows
+    };
+    let mut expected: Vec<_> = added.iter().map(|(number, at)| (*number, at.to_string())).collect();
+    expected.sort();
+    expected.dedup_by_key(|(number, _)| *number);
+    assert_eq!((expected.len(), list()), (4, expected.clone()));
+    // One is removed, and only that.
+    let (gone, _) = added[3];
+    let remove = json!({ "cmd": "fault", "remove": gone });
+    served.request(&remove).expect("it is removed");
+    expected.retain(|(number, _)| *number != gone);
+    assert_eq!(list(), expected);
+    let why = served.request(&remove).expect_err("it is gone").to_string();
+    assert!(why.contains(&format!("there is no fault {gone}")), "{why}");
+    assert_eq!(list(), expected);
+}
+
+/// A worker that does not answer is named; who asks next does not wait for it, and another that dies meanwhile is started again.
+#[test]
+fn a_silent_worker_is_named_and_not_asked_again() {
+    let served = Served::apart(&around(&["a", "b"]), program());
+    let [a, b] = ["host a", "host b"].map(|worker| Pid::from_raw(pid(&served, worker).expect("it runs")));
+    kill(a, Signal::SIGSTOP).expect("it is ours");
+    let why = |stat: &serde_json::Value| stat["errors"]["host a"].as_str().unwrap_or_default().to_owned();
+    let first = served.ask("stat");
+    assert!(why(&first).contains("silent: no answer"), "{first}");
+    assert_eq!(first["engine"]["host b"]["pid"], b.as_raw());
+    let next = served.ask("stat");
+    assert!(why(&next).contains("is not asked for another"), "{next}");
+    // What only it could answer is refused in its name.
+    let inspect = json!({ "cmd": "fault", "remove": 0 });
+    let refused = served.request(&inspect).expect_err("nobody answers").to_string();
+    assert!(refused.contains("it was silent"), "{refused}");
+    kill(b, Signal::SIGKILL).expect("it is ours");
+    while pid(&served, "host b").is_none_or(|now| now == b.as_raw()) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Its successor is asked at once.
+    kill(a, Signal::SIGKILL).expect("it is ours");
+    while pid(&served, "host a").is_none_or(|now| now == a.as_raw()) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut pair = pair(&served, ["a", "b"], patient());
+    exchange(&mut pair, 1);
+    pair.close().expect("teardown");
+}
+
 #[test]
 fn a_cable_between_processes_is_taken_out() {
     let served = Served::apart(&around(&["a", "b"]), program());

@@ -76,11 +76,23 @@ impl Channel {
     /// # Errors
     /// The worker is gone, or takes no notes.
     pub(super) fn send(&self, note: &Note, with: &[BorrowedFd<'_>]) -> anyhow::Result<()> {
+        self.send_within(note, with, PATIENCE)
+    }
+
+    /// The same without waiting.
+    ///
+    /// # Errors
+    /// The worker is gone, or has not taken the notes before.
+    pub(super) fn send_now(&self, note: &Note, with: &[BorrowedFd<'_>]) -> anyhow::Result<()> {
+        self.send_within(note, with, Duration::ZERO)
+    }
+
+    fn send_within(&self, note: &Note, with: &[BorrowedFd<'_>], patience: Duration) -> anyhow::Result<()> {
         let text = serde_json::to_vec(note)?;
         let fds: Vec<RawFd> = with.iter().map(AsRawFd::as_raw_fd).collect();
         let rights = [ControlMessage::ScmRights(&fds)];
         let rights = if fds.is_empty() { &[] } else { &rights[..] };
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + patience;
         loop {
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             match sendmsg::<()>(self.0.as_raw_fd(), &[IoSlice::new(&text)], rights, flags, None) {
@@ -168,6 +180,13 @@ mod tests {
         }
         drop(channel);
         assert!(inbox.receive(false).unwrap_err().to_string().contains("ended"));
+    }
+
+    #[test]
+    fn a_worker_that_takes_no_notes_is_not_waited_for() {
+        let (channel, _inbox) = channel().unwrap();
+        let full = (0..1_000_000).find_map(|_| channel.send_now(&Note::Serve, &[]).err());
+        assert_eq!(full.unwrap().to_string(), "it takes no notes");
     }
 
     #[test]

@@ -19,6 +19,7 @@
 
 pub(crate) mod channel;
 pub(crate) mod line;
+mod questions;
 mod ring;
 mod supervisor;
 pub(crate) mod wire;

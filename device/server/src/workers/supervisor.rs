@@ -1,7 +1,8 @@
 //! The supervisor: starts workers, starts them again, and answers the operator for all of them.
 //!
 //! It has the sockets' files and gives the workers what they need as descriptors. From a worker it takes answers to the operator's
-//! questions, of bounded length and within a bounded time, and nothing else.
+//! questions, of bounded length and within a time that is the same for all, and nothing else. A worker that is silent is named, and not asked
+//! again for a while: it delays neither the operator nor another's new start by more than that time in so long.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::channel::{Channel, Note, channel};
 use super::line;
+use super::questions::{self, PATIENCE, REST, Silent};
 use super::worker::clock_ns;
 use crate::control;
 use crate::links::Links;
@@ -31,8 +33,6 @@ use crate::sandbox::Helper;
 use crate::scrape;
 use crate::topology::{ManagementKey, SubnetManager, Topology, Worker};
 
-/// How long a worker may take to answer the operator.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// How long workers may take to end when they are told to.
 const GRACE: Duration = Duration::from_secs(2);
 /// A worker that lives this long was no failure: the next one is started at once.
@@ -68,6 +68,10 @@ struct Process {
     child: Child,
     channel: Channel,
     born: Instant,
+    /// It has answered a question. One that has not, and is young, has not begun to serve yet.
+    answered: bool,
+    /// It was silent, and is not asked before.
+    rests_until: Option<Instant>,
 }
 
 /// Serves a topology by workers.
@@ -225,7 +229,8 @@ impl Supervisor {
             .envs(std::env::vars_os().filter(|(name, _)| name == "RUST_LOG"))
             .spawn()
             .with_context(|| format!("{}", self.program.file.display()))?;
-        slot.process = Some(Process { child, channel: ours, born: Instant::now() });
+        slot.process =
+            Some(Process { child, channel: ours, born: Instant::now(), answered: false, rests_until: None });
         let setup = Note::Setup {
             host: slot.worker.host().map(str::to_owned),
             file: self.file.clone(),
@@ -245,7 +250,10 @@ impl Supervisor {
                 continue;
             };
             let (memory, [near, far]) = line::make()?;
-            if there.tell(&Note::Link { number, here: 1 - here }, &[memory.as_fd(), far.as_fd()]).is_err() {
+            if there
+                .tell_peer(&Note::Link { number, here: 1 - here }, &[memory.as_fd(), far.as_fd()])
+                .is_err()
+            {
                 // Its end is noticed by itself; when it is started again it joins this one.
                 continue;
             }
@@ -261,7 +269,7 @@ impl Supervisor {
         let Some(slot) = self.slots.get_mut(at) else { return };
         let age = match slot.process.take() {
             None => Duration::ZERO,
-            Some(Process { mut child, channel, born }) => {
+            Some(Process { mut child, channel, born, .. }) => {
                 // It may live on without its channel.
                 drop(channel);
                 let _ = child.kill();
@@ -306,33 +314,40 @@ impl Supervisor {
     }
 
     /// What all workers together answer.
-    fn answer(&self, request: &Value) -> Result<Value, String> {
+    fn answer(&mut self, request: &Value) -> Result<Value, String> {
         let word = |key: &str| request.get(key).and_then(Value::as_str);
         let of_a_link = word("cmd") == Some("link");
+        let of_a_fault = |key: &str| request.get(key).filter(|_| word("cmd") == Some("fault"));
         // What one of them has.
         let of_one = of_a_link
             || ["inspect", "slot"].map(Some).contains(&word("cmd"))
-            || (word("cmd") == Some("fault") && request.get("add").is_some());
+            || of_a_fault("add").or(of_a_fault("remove")).is_some();
         if of_a_link && let Some(at) = word("at") {
             self.links.find(at)?;
         }
-        let answers: Vec<(&Worker, anyhow::Result<Value>)> =
-            self.slots.iter().map(|slot| (&slot.worker, slot.ask(request))).collect();
+        // Whose a fault is its number says.
+        let number = of_a_fault("remove").and_then(Value::as_u64).and_then(|it| usize::try_from(it).ok());
+        let whom = number.and_then(|number| number.checked_rem(self.slots.len()));
+        let answers = self.ask(whom, request);
         let mut all = json!({});
         let (mut refused, mut answered) = (None, false);
         for (worker, answer) in answers {
             match answer {
                 Ok(answer) => {
                     answered = true;
-                    merge(&mut all, answer, worker);
+                    merge(&mut all, answer, &worker);
                 }
                 Err(why) => {
+                    let silent = why.is::<Silent>();
                     let why = format!("{why:#}");
                     if let Some(map) = all.as_object_mut() {
                         let errors = map.entry("errors").or_insert_with(|| json!({}));
                         errors.as_object_mut().map(|errors| errors.insert(worker.to_string(), json!(why)));
                     }
-                    refused.get_or_insert(why);
+                    // Of one that says nothing nobody knows whether it would have refused.
+                    if refused.is_none() || silent {
+                        refused = Some(if silent { format!("{worker}: {why}") } else { why });
+                    }
                 }
             }
         }
@@ -344,6 +359,24 @@ impl Supervisor {
             (false, Some(why)) => Err(why),
             _ => Ok(all),
         }
+    }
+
+    /// Asks one worker, or all of them at once. One that is silent rests from then on.
+    fn ask(&mut self, whom: Option<usize>, request: &Value) -> Vec<(Worker, anyhow::Result<Value>)> {
+        let until = Instant::now() + PATIENCE;
+        let slots = self.slots.iter_mut().enumerate();
+        let mut slots: Vec<&mut Slot> =
+            slots.filter(|(at, _)| whom.is_none_or(|whom| whom == *at)).map(|(_, slot)| slot).collect();
+        let asked = slots.iter().map(|slot| slot.ask(request)).collect();
+        let answers = questions::gather(asked, until);
+        for (slot, answer) in slots.iter_mut().zip(&answers) {
+            match answer {
+                Err(why) if why.is::<Silent>() => slot.rest(),
+                Err(_) => {}
+                Ok(_) => slot.process.iter_mut().for_each(|process| process.answered = true),
+            }
+        }
+        slots.into_iter().map(|slot| slot.worker.clone()).zip(answers).collect()
     }
 }
 
@@ -362,12 +395,36 @@ impl Slot {
         process.channel.send(note, with).with_context(|| format!("{}", self.worker))
     }
 
-    /// Asks the worker what the operator asked.
-    fn ask(&self, request: &Value) -> anyhow::Result<Value> {
-        let (ours, theirs) = UnixStream::pair()?;
-        self.tell(&Note::Control, &[theirs.as_fd()])?;
-        drop(theirs);
-        control::converse(ours, request, PATIENCE)
+    /// Tells a worker that has been there: one that takes no notes, or has been silent, is not waited for again.
+    fn tell_peer(&mut self, note: &Note, with: &[BorrowedFd<'_>]) -> anyhow::Result<()> {
+        let process = self.process.as_ref().context("it does not run")?;
+        if process.rests_until.is_some_and(|until| Instant::now() < until) {
+            return process.channel.send_now(note, with);
+        }
+        self.tell(note, with).inspect_err(|_| self.rest())
+    }
+
+    /// Asks the worker what the operator asked. Gives where its answer comes.
+    fn ask(&self, request: &Value) -> anyhow::Result<UnixStream> {
+        let process = self.process.as_ref().context("it does not run")?;
+        let left = process.rests_until.and_then(|until| until.checked_duration_since(Instant::now()));
+        if let Some(left) = left {
+            bail!("it was silent, and is not asked for another {:.1} s", left.as_secs_f64());
+        }
+        let (ours, theirs) = questions::ask(request)?;
+        process.channel.send_now(&Note::Control, &[theirs.as_fd()])?;
+        Ok(ours)
+    }
+
+    /// It has been silent: it is not asked for a while, unless it has only just been started.
+    fn rest(&mut self) {
+        if let Some(process) = &mut self.process
+            && (process.answered || process.born.elapsed() >= YOUNG)
+        {
+            process.rests_until = Some(Instant::now() + REST);
+            let worker = &self.worker;
+            self.log.say(|| tracing::warn!("{worker}: its process is silent"));
+        }
     }
 }
 
