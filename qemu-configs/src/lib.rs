@@ -30,6 +30,7 @@ pub mod module;
 pub mod namespaces;
 pub mod netboot;
 pub mod prefix;
+mod private;
 pub mod progress;
 pub mod qemu;
 pub mod qmp;

@@ -1,7 +1,6 @@
 //! The adapter's server process: found or built, started, queried for its resource counts, ended.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::child::{Owned, tie};
 use crate::namespaces::Namespace;
-use crate::progress;
+use crate::{private, progress};
 
 /// Names the server binary to use.
 pub const SERVER_VARIABLE: &str = "SOFTHCA_BIN";
@@ -171,7 +170,7 @@ impl Server {
                 namespace.enter(&mut command);
             }
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(log)?);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(private::create(log)?);
         let mut child = Owned::spawn(&mut command, &[])?;
         let (sender, lines) = mpsc::channel();
         if let Some(stdout) = child.inner().stdout.take() {

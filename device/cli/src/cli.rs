@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use hca_server::control;
 use hca_server::engine::{self, Engine};
 use hca_server::front_end::FrontEnd;
 use hca_server::outside;
+use hca_server::sandbox::privileges::private_folder;
 use hca_server::sandbox::{Connects, Helper, Role};
 use hca_server::scrape::Address;
 use hca_server::topology::{
@@ -264,7 +265,7 @@ pub(crate) fn run(cli: Cli, log: &mut log::End) -> anyhow::Result<()> {
 
 fn tunnel_keys(args: &TunnelKeys) -> anyhow::Result<()> {
     let files = keys::make(&Topology::load(&args.topology)?)?;
-    private_dir(&args.out)?;
+    private_folder(&args.out)?;
     for (name, text) in files {
         let path = args.out.join(format!("{name}.keys"));
         let mut file = std::fs::File::options();
@@ -275,13 +276,6 @@ fn tunnel_keys(args: &TunnelKeys) -> anyhow::Result<()> {
         print(&path.display().to_string())?;
     }
     Ok(())
-}
-
-/// Makes a directory for this user only, if it is missing.
-pub(crate) fn private_dir(dir: &Path) -> anyhow::Result<()> {
-    let mut private = std::fs::DirBuilder::new();
-    private.recursive(true).mode(0o700);
-    private.create(dir).with_context(|| format!("{}: can't be made", dir.display()))
 }
 
 fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
@@ -297,7 +291,7 @@ fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
             if let Some(isolation) = args.isolation {
                 topology.isolate(isolation)?;
             }
-            private_dir(dir)?;
+            private_folder(dir)?;
             if topology.isolation == Isolation::Process {
                 let started = Started { stop, helper, log };
                 return supervise(args, (file, &text), &topology, dir, started);

@@ -47,6 +47,7 @@ pub(crate) fn run(args: &Report) -> anyhow::Result<()> {
     if output.as_os_str() == "-" {
         return std::io::stdout().write_all(page.as_bytes()).context("standard output");
     }
-    std::fs::write(&output, page).with_context(|| format!("{}", output.display()))?;
+    let mut file = hca_trace::create_private(&output)?;
+    file.write_all(page.as_bytes()).with_context(|| format!("{}", output.display()))?;
     print(&format!("{}", output.display()))
 }

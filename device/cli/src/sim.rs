@@ -19,7 +19,7 @@ use hca_server::topology::{Hca, Host, Topology};
 use hca_spec::ids::Lid;
 use nix::sys::signal::Signal;
 
-use crate::cli::{print, private_dir, stop_signals};
+use crate::cli::{print, stop_signals};
 use crate::confine::Confinement;
 use crate::log;
 use crate::sim_host::Hosts;
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &Arguments, log: &mut log::End) -> anyhow::Result<()> {
     let asked = stop_signals(&[Signal::SIGUSR1])?;
     let topology = Topology::load(&args.topology)?;
     if let Some(dir) = &args.run_dir {
-        private_dir(dir)?;
+        hca_server::sandbox::privileges::private_folder(dir)?;
     }
     let dir = args.run_dir.as_deref().unwrap_or(Path::new("."));
     if !args.host.is_empty() {

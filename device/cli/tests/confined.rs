@@ -218,3 +218,30 @@ fn metrics_are_read_from_inside_the_sandbox() {
         assert!(!path.exists(), "the socket is removed");
     }
 }
+/// A run directory that others may write to is refused, whoever it is of, with and without `--uid`, and left as it is.
+#[test]
+fn a_run_directory_that_others_may_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let user = SOMEBODY.to_string();
+    let (as_it_is, become_somebody): (&[&str], &[&str]) = (&[], &["--uid", &user, "--gid", &user]);
+    let mut cases = vec![(0o777, as_it_is), (0o770, as_it_is), (0o1777, as_it_is)];
+    if geteuid().is_root() {
+        cases.push((0o720, become_somebody));
+    }
+    for (mode, arguments) in cases {
+        let name = format!("open-{mode:o}");
+        let dir = std::env::temp_dir().join(format!("softhca-confined-{}-{name}", std::process::id()));
+        let run = dir.join("run");
+        std::fs::create_dir_all(&run).unwrap();
+        std::fs::set_permissions(&run, std::fs::Permissions::from_mode(mode)).unwrap();
+        if !arguments.is_empty() {
+            std::os::unix::fs::chown(&run, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+        }
+        let server = Server::start(&name, &["env"], arguments);
+        assert_eq!(server.said, "", "{mode:o}");
+        assert_eq!(std::fs::metadata(&run).unwrap().mode() & 0o7777, mode);
+        let log = server.end();
+        assert!(log.contains("others may write there"), "{log}");
+    }
+}
+

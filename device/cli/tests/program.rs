@@ -116,6 +116,43 @@ fn links_are_not_followed() {
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "dear");
 }
 
+/// What is made of a trace has what the trace has: it is its owner's only, whatever the umask is, and no link leads it elsewhere.
+#[test]
+fn what_is_made_of_a_trace_is_private() {
+    let scratch = Scratch::new("made");
+    let trace = scratch.0.join("trace.json");
+    let free = |command: &str, arguments: &[&Path]| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "umask 0; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_softhca"), command]);
+        output(shell.args(arguments))
+    };
+    let path = Path::new;
+    let made =
+        free("bench", &[path("--op"), path("write"), path("--size"), path("64"), path("--trace"), &trace]);
+    assert!(made.status.success(), "{made:?}");
+    let list = free("explain", &[&trace]);
+    let list = String::from_utf8(list.stdout).unwrap();
+    let request = list.split_whitespace().find(|word| word.starts_with("0x") && word.contains(':'));
+    let request = path(request.unwrap_or_else(|| panic!("{list}")));
+    let (page, picture) = (scratch.0.join("page.html"), scratch.0.join("life.svg"));
+    let precious = scratch.file("precious", "dear");
+    let ways: [(&str, &[&Path], &Path); 2] = [
+        ("report", &[&trace, path("--output"), &page], &page),
+        ("explain", &[&trace, path("--wr"), request, path("--svg"), &picture], &picture),
+    ];
+    for (command, arguments, file) in ways {
+        let made = free(command, arguments);
+        assert!(made.status.success(), "{made:?}");
+        assert_eq!(std::fs::metadata(file).unwrap().mode() & 0o777, 0o600, "{command}");
+        std::fs::remove_file(file).unwrap();
+        std::os::unix::fs::symlink(&precious, file).unwrap();
+        let refused = free(command, arguments);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success() && said.contains("is a symbolic link"), "{command}: {said}");
+    }
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "dear");
+}
+
 /// Connections to the control socket that say nothing don't keep the operator out.
 #[test]
 fn silent_connections_give_way() {

@@ -29,6 +29,7 @@ pub use network::{Device, Place, devices};
 
 use crate::child::Owned;
 use crate::kmsg;
+use crate::private;
 use crate::qemu;
 
 /// Written to the kernel log by the guest's init when the job has ended.
@@ -136,7 +137,7 @@ impl Guest {
         let qemu_log = log("qemu.log");
         command
             .stdin(Stdio::null())
-            .stdout(File::create(&qemu_log)?)
+            .stdout(private::create(&qemu_log)?)
             .stderr(File::options().append(true).open(&qemu_log)?);
         let qemu = Owned::spawn(&mut command, &inherited)
             .with_context(|| format!("cannot start QEMU for host {name}"))?;
@@ -169,9 +170,9 @@ impl Guest {
             off_asked: false,
             crashed: false,
             heard: Instant::now(),
-            job_log: File::create(log("log"))?,
-            kernel_log: File::create(log("kernel.log"))?,
-            console_log: File::create(log("console.log"))?,
+            job_log: private::create(&log("log"))?,
+            kernel_log: private::create(&log("kernel.log"))?,
+            console_log: private::create(&log("console.log"))?,
             qemu_log,
         })
     }

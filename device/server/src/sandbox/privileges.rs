@@ -1,5 +1,6 @@
 //! Rights: capabilities, and the user that a server started by root becomes.
 
+use std::fs::Metadata;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, fchown};
 use std::path::Path;
 
@@ -82,10 +83,10 @@ impl Account {
         Ok(())
     }
 
-    /// Makes a folder that is this account's, before this process becomes it. One that is there has to be.
+    /// Makes a folder that is this account's, before this process becomes it. One that is there has to be, and nobody else's to write to.
     ///
     /// # Errors
-    /// It can't be made, or is somebody else's; the message names it.
+    /// It can't be made, or is somebody else's or open to others; the message names it.
     pub fn make_folder(self, path: &Path) -> anyhow::Result<()> {
         let Account { uid, gid } = self;
         let shown = path.display();
@@ -105,10 +106,35 @@ impl Account {
         if new {
             fchown(&folder, Some(uid.as_raw()), Some(gid.as_raw())).with_context(|| format!("{shown}"))?;
         }
-        let owner = folder.metadata().with_context(|| format!("{shown}"))?.uid();
-        ensure!(owner == uid.as_raw(), "{shown}: is user {owner}'s and not user {uid}'s");
-        Ok(())
+        let meta = folder.metadata().with_context(|| format!("{shown}"))?;
+        owned(path, &meta, uid)
     }
+}
+
+/// Makes a folder that is this user's, and into which nobody else may write. One that is there has to be like that: whoever may write there could put
+/// sockets of their own in the place of this process's.
+///
+/// # Errors
+/// It can't be made, or is somebody else's or open to others; the message names it.
+pub fn private_folder(path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.with_context(|| format!("{shown}: can't be made"))?;
+    let meta = std::fs::metadata(path).with_context(|| format!("{shown}"))?;
+    owned(path, &meta, geteuid())
+}
+
+/// Whether a folder is that user's, and nobody else's to write to.
+fn owned(path: &Path, meta: &Metadata, uid: Uid) -> anyhow::Result<()> {
+    /// Group and others may write.
+    const OTHERS: u32 = 0o022;
+    let (shown, owner, mode) = (path.display(), meta.uid(), meta.mode() & 0o7777);
+    ensure!(owner == uid.as_raw(), "{shown}: is user {owner}'s and not user {uid}'s");
+    ensure!(
+        mode & OTHERS == 0,
+        "{shown}: others may write there (mode {mode:04o}): take that from them, or name a folder that is not there"
+    );
+    Ok(())
 }
 
 fn find_group(group: &str) -> anyhow::Result<Gid> {
@@ -121,6 +147,9 @@ fn find_group(group: &str) -> anyhow::Result<Gid> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -147,6 +176,25 @@ mod tests {
         std::fs::remove_dir(&path).unwrap();
         own.make_folder(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        std::fs::remove_dir(&path).unwrap();
+    }
+
+    #[test]
+    fn a_folder_into_which_others_may_write_is_refused() {
+        let path = std::env::temp_dir().join(format!("softhca-open-folder-{}", std::process::id()));
+        private_folder(&path).unwrap();
+        let own = Account { uid: geteuid(), gid: nix::unistd::getegid() };
+        for (mode, good) in
+            [(0o700, true), (0o755, true), (0o2750, true), (0o770, false), (0o702, false), (0o1777, false)]
+        {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            for made in [private_folder(&path), own.make_folder(&path)] {
+                assert_eq!(made.is_ok(), good, "{mode:o}: {made:?}");
+            }
+            assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, mode, "it is left as it is");
+        }
+        let error = private_folder(&path).unwrap_err().to_string();
+        assert!(error.contains("softhca-open-folder") && error.contains("mode 1777"), "{error}");
         std::fs::remove_dir(&path).unwrap();
     }
 }
