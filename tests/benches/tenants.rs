@@ -35,8 +35,14 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some(WORKER) {
         let inbox = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
         let never = EventFd::new().expect("an event").as_fd().try_clone_to_owned().expect("a descriptor");
-        return workers::run(inbox, never, false, |listener| Ok(Box::new(VfioUser::on(listener))), || Ok(()))
-            .expect("the worker serves");
+        return workers::run(
+            inbox,
+            never,
+            false,
+            |listener| Ok(Box::new(VfioUser::on(listener))),
+            |_| Ok(()),
+        )
+        .expect("the worker serves");
     }
     let quick = std::env::args().any(|argument| argument == "--quick" || argument == "--test");
     let (turns, time) = if quick { (1, Duration::from_millis(200)) } else { (5, Duration::from_secs(2)) };

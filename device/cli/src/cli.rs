@@ -414,8 +414,8 @@ fn worker(args: &Worker, log: &mut log::End) -> anyhow::Result<()> {
     raise_descriptors();
     let inbox = std::io::stdin().as_fd().try_clone_to_owned()?;
     let front_end = |listener| Ok(Box::new(VfioUser::on(listener)) as _);
-    workers::run(inbox, stop, args.check, front_end, || {
-        args.confinement.enter(Role::Worker, &[], false, Connects::default())?;
+    workers::run(inbox, stop, args.check, front_end, |descriptors| {
+        args.confinement.enter_worker(descriptors)?;
         Ok(log.begin()?)
     })
 }

@@ -73,14 +73,27 @@ impl Confinement {
         outputs: bool,
         connects: Connects,
     ) -> anyhow::Result<()> {
+        let remove = sockets.iter().map(|path| folder(path)).collect();
+        self.enter_as(Sandbox { role, remove, read: Vec::new(), outputs, descriptors: None, connects })
+    }
+
+    /// The same for a worker, which may have so many `descriptors`.
+    ///
+    /// # Errors
+    /// As [`Confinement::enter`].
+    pub(crate) fn enter_worker(&self, descriptors: u64) -> anyhow::Result<()> {
+        let (remove, read, connects) = (Vec::new(), Vec::new(), Connects::default());
+        let descriptors = Some(descriptors);
+        self.enter_as(Sandbox { role: Role::Worker, remove, read, outputs: false, descriptors, connects })
+    }
+
+    fn enter_as(&self, sandbox: Sandbox) -> anyhow::Result<()> {
         if self.no_sandbox {
             tracing::warn!(
                 "NO SANDBOX: who takes this process over, a guest or a peer, has all rights of the user who started it (--no-sandbox)"
             );
             return Ok(());
         }
-        let remove = sockets.iter().map(|path| folder(path)).collect();
-        let sandbox = Sandbox { role, remove, read: Vec::new(), outputs, connects };
         let achieved = sandbox.enter().context("the sandbox can't be entered; --no-sandbox does without")?;
         tracing::info!("sandbox: {achieved}");
         Ok(())

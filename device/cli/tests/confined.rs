@@ -22,9 +22,14 @@ struct Server {
 impl Server {
     /// Starts `softhca serve` in the hands of `wrapper`, which is to execute what comes after it.
     fn start(name: &str, wrapper: &[&str], arguments: &[&str]) -> Server {
+        Server::of(name, "[[host]]\nname = \"a\"\n[[host.hca]]\n", wrapper, arguments)
+    }
+
+    /// The same with that topology.
+    fn of(name: &str, topology: &str, wrapper: &[&str], arguments: &[&str]) -> Server {
         let dir = std::env::temp_dir().join(format!("softhca-confined-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        std::fs::write(dir.join("one.toml"), "[[host]]\nname = \"a\"\n[[host.hca]]\n").unwrap();
+        std::fs::write(dir.join("one.toml"), topology).unwrap();
         let program = env!("CARGO_BIN_EXE_softhca");
         let mut words = wrapper.iter().copied().chain([program, "serve", "--topology"]);
         let mut command = Command::new(words.next().unwrap());
@@ -46,8 +51,15 @@ impl Server {
 
     /// The states of all threads (proc(5)).
     fn threads(&self) -> Vec<String> {
-        let tasks = std::fs::read_dir(self.proc("task")).unwrap();
-        tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok()).collect()
+        threads(self.child.id().into())
+    }
+
+    /// What `softhca stat --json` says.
+    fn stat(&self) -> serde_json::Value {
+        let mut ask = Command::new(env!("CARGO_BIN_EXE_softhca"));
+        let answer = ask.args(["stat", "--json", "--run-dir"]).arg(self.run_dir()).output().unwrap();
+        assert!(answer.status.success(), "{answer:?}");
+        serde_json::from_slice(&answer.stdout).unwrap()
     }
 
     /// Ends it; what it has written to stderr.
@@ -68,6 +80,21 @@ impl Drop for Server {
     }
 }
 
+/// The states of all threads of a process (proc(5)).
+fn threads(process: u64) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok()).collect()
+}
+
+fn assert_confined(threads: &[String]) {
+    for status in threads {
+        assert_eq!((value(status, "Seccomp"), value(status, "NoNewPrivs")), ("2", "1"), "{status}");
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert_eq!(value(status, set), "0000000000000000", "{status}");
+        }
+    }
+}
+
 fn value<'a>(status: &'a str, name: &str) -> &'a str {
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("no {name}: {status}")).trim()
@@ -80,17 +107,68 @@ fn a_server_is_in_its_sandbox() {
     let threads = server.threads();
     // That of the log is one of them.
     assert!(threads.len() >= 2, "{threads:?}");
-    for status in threads {
-        assert_eq!((value(&status, "Seccomp"), value(&status, "NoNewPrivs")), ("2", "1"), "{status}");
-        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
-            assert_eq!(value(&status, set), "0000000000000000", "{status}");
-        }
-    }
+    assert_confined(&threads);
     let log = server.end();
     assert!(
         log.contains("sandbox: system calls filtered: yes, no new privileges: yes, no capabilities: yes"),
         "{log}"
     );
+}
+
+/// Each worker of a server with a process for each host, their supervisor too; and without a sandbox, none of them.
+#[test]
+fn workers_are_in_their_sandboxes() {
+    const TOPOLOGY: &str = "[[switch]]\nname = \"s\"\nports = 2\n[[host]]\nname = \"a\"\n[[host.hca]]\n\
+        [[host]]\nname = \"b\"\n[[host.hca]]\n[[link]]\nbetween = [\"a/hca0\", \"s/1\"]\n\
+        [[link]]\nbetween = [\"b/hca0\", \"s/2\"]\n";
+    for sandbox in [&[][..], &["--no-sandbox"]] {
+        let name = format!("workers{}", sandbox.len());
+        let arguments = [&["--isolation", "process"][..], sandbox].concat();
+        let server = Server::of(&name, TOPOLOGY, &["env"], &arguments);
+        assert_eq!(server.said, "softhca: ready\n");
+        // Whoever answers is in its sandbox already.
+        let workers = loop {
+            let pids: Vec<(String, u64)> = match server.stat()["engine"].as_object() {
+                Some(engines) => {
+                    engines.iter().map(|(who, of)| (who.clone(), of["pid"].as_u64().unwrap())).collect()
+                }
+                None => Vec::new(),
+            };
+            if pids.len() == 3 {
+                break pids;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        };
+        let names: Vec<&str> = workers.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["host a", "host b", "switches"]);
+        for (name, pid) in &workers {
+            assert_ne!(*pid, u64::from(server.child.id()), "{name} is a process of its own");
+            let threads = threads(*pid);
+            if !sandbox.is_empty() {
+                assert!(threads.iter().all(|status| value(status, "Seccomp") == "0"), "{name}: {threads:?}");
+                continue;
+            }
+            // That of the log is one of them.
+            assert!(threads.len() >= 2, "{name}: {threads:?}");
+            assert_confined(&threads);
+            let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+            let limit = |what: &str| -> Vec<u64> {
+                let line = limits
+                    .lines()
+                    .find_map(|line| line.strip_prefix(what))
+                    .unwrap_or_else(|| panic!("{limits}"));
+                line.split_whitespace().take(2).map(|word| word.parse().unwrap_or(u64::MAX)).collect()
+            };
+            assert_eq!(limit("Max core file size"), [0, 0], "{name}");
+            // A host has one adapter and one link here.
+            let files = limit("Max open files");
+            assert!(files[0] == files[1] && files[1] <= 512 + 8192 + 2 * 4, "{name}: {files:?}");
+        }
+        if sandbox.is_empty() {
+            assert_confined(&server.threads());
+        }
+        server.end();
+    }
 }
 
 #[test]
@@ -166,6 +244,33 @@ fn a_run_directory_of_another_user_is_refused() {
     assert!(log.contains("is user 0's and not user 61234's"), "{log}");
 }
 
+/// A run directory that others may write to is refused, whoever it is of, with and without `--uid`, and left as it is.
+#[test]
+fn a_run_directory_that_others_may_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let user = SOMEBODY.to_string();
+    let (as_it_is, become_somebody): (&[&str], &[&str]) = (&[], &["--uid", &user, "--gid", &user]);
+    let mut cases = vec![(0o777, as_it_is), (0o770, as_it_is), (0o1777, as_it_is)];
+    if geteuid().is_root() {
+        cases.push((0o720, become_somebody));
+    }
+    for (mode, arguments) in cases {
+        let name = format!("open-{mode:o}");
+        let dir = std::env::temp_dir().join(format!("softhca-confined-{}-{name}", std::process::id()));
+        let run = dir.join("run");
+        std::fs::create_dir_all(&run).unwrap();
+        std::fs::set_permissions(&run, std::fs::Permissions::from_mode(mode)).unwrap();
+        if !arguments.is_empty() {
+            std::os::unix::fs::chown(&run, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+        }
+        let server = Server::start(&name, &["env"], arguments);
+        assert_eq!(server.said, "", "{mode:o}");
+        assert_eq!(std::fs::metadata(&run).unwrap().mode() & 0o7777, mode);
+        let log = server.end();
+        assert!(log.contains("others may write there"), "{log}");
+    }
+}
+
 /// What a line of the page is: a comment, or a metric with its labels and a number.
 fn check_line(line: &str) {
     if line.starts_with("# HELP softhca_") || line.starts_with("# TYPE softhca_") {
@@ -218,30 +323,3 @@ fn metrics_are_read_from_inside_the_sandbox() {
         assert!(!path.exists(), "the socket is removed");
     }
 }
-/// A run directory that others may write to is refused, whoever it is of, with and without `--uid`, and left as it is.
-#[test]
-fn a_run_directory_that_others_may_write_to_is_refused() {
-    use std::os::unix::fs::PermissionsExt;
-    let user = SOMEBODY.to_string();
-    let (as_it_is, become_somebody): (&[&str], &[&str]) = (&[], &["--uid", &user, "--gid", &user]);
-    let mut cases = vec![(0o777, as_it_is), (0o770, as_it_is), (0o1777, as_it_is)];
-    if geteuid().is_root() {
-        cases.push((0o720, become_somebody));
-    }
-    for (mode, arguments) in cases {
-        let name = format!("open-{mode:o}");
-        let dir = std::env::temp_dir().join(format!("softhca-confined-{}-{name}", std::process::id()));
-        let run = dir.join("run");
-        std::fs::create_dir_all(&run).unwrap();
-        std::fs::set_permissions(&run, std::fs::Permissions::from_mode(mode)).unwrap();
-        if !arguments.is_empty() {
-            std::os::unix::fs::chown(&run, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
-        }
-        let server = Server::start(&name, &["env"], arguments);
-        assert_eq!(server.said, "", "{mode:o}");
-        assert_eq!(std::fs::metadata(&run).unwrap().mode() & 0o7777, mode);
-        let log = server.end();
-        assert!(log.contains("others may write there"), "{log}");
-    }
-}
-

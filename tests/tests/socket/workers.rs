@@ -22,7 +22,7 @@ use serde_json::json;
 fn worker_process() {
     let inbox = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
     let never = EventFd::new().expect("an event").as_fd().try_clone_to_owned().expect("a descriptor");
-    workers::run(inbox, never, false, |listener| Ok(Box::new(VfioUser::on(listener))), || Ok(()))
+    workers::run(inbox, never, false, |listener| Ok(Box::new(VfioUser::on(listener))), |_| Ok(()))
         .expect("the worker serves");
 }
 

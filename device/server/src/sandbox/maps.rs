@@ -122,7 +122,7 @@ fn serve(questions: &OwnedFd) -> anyhow::Result<()> {
     super::descriptors::close_inherited(&[questions.as_fd()]);
     // It has been closed: there is nothing to drop.
     std::mem::forget(null);
-    limits::set(false)?;
+    limits::set(false, None)?;
     prctl::set_no_new_privs()?;
     privileges::keep_looking()?;
     seccomp::filter(calls::of_helper()?)?;

@@ -6,7 +6,7 @@
 //! | what | how |
 //! |---|---|
 //! | files that are made are their owner's | umask 077 |
-//! | no core, no file grows where none is written | `limits` |
+//! | no core, no file grows where none is written, a worker's descriptors | `limits` |
 //! | no rights, none by another program either | [`privileges`]: `no_new_privs`, all five sets of capabilities empty |
 //! | no file is opened, changed or made; sockets of the run directory are removed at the end | `landlock` |
 //! | no call of the system but those that serving needs | `seccomp` |
@@ -62,6 +62,8 @@ pub struct Sandbox {
     pub read: Vec<PathBuf>,
     /// It writes files that it has open: traces, captures.
     pub outputs: bool,
+    /// Descriptors that it may have at most; `None`: as many as whoever started it allowed.
+    pub descriptors: Option<u64>,
     /// Connections that it begins. A worker and a supervisor have none.
     pub connects: Connects,
 }
@@ -106,7 +108,9 @@ impl Sandbox {
         // Read when all is done: then nothing can be opened any more.
         let mut status = File::open("/proc/thread-self/status").context("/proc/thread-self/status")?;
         umask(Mode::from_bits_truncate(0o077));
-        limits::set(self.outputs).context("limits")?;
+        // A supervisor makes memory for its workers: rings, the topology's text. The limit is that of memfds, too.
+        let makes_files = self.outputs || self.role == Role::Supervisor;
+        limits::set(makes_files, self.descriptors).context("limits")?;
         prctl::set_no_new_privs().context("no_new_privs")?;
         privileges::drop_all()?;
         let paths = landlock::restrict(self).context("landlock")?;
@@ -180,6 +184,7 @@ mod tests {
             remove: Vec::new(),
             read: Vec::new(),
             outputs: false,
+            descriptors: None,
             connects: Connects::default(),
         };
         let error = sandbox.enter().unwrap_err().to_string();

@@ -23,7 +23,7 @@ pub(super) fn clock_ns() -> anyhow::Result<u64> {
 
 /// Serves as a worker, until its supervisor ends or `stop` becomes readable. `inbox` is the worker's end of the channel to its
 /// supervisor; `front_end` makes that of an adapter from its listening socket, and `ready` is called when everything is there, before
-/// anybody is served.
+/// anybody is served, with how many descriptors it needs at most.
 ///
 /// # Errors
 /// The supervisor says what can't be, or the system refuses something.
@@ -32,7 +32,7 @@ pub fn run(
     stop: OwnedFd,
     checks: bool,
     mut front_end: impl FnMut(Listener) -> anyhow::Result<Box<dyn FrontEnd>>,
-    ready: impl FnOnce() -> anyhow::Result<()>,
+    ready: impl FnOnce(u64) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let inbox = Inbox::new(inbox);
     let (Note::Setup { host, file, m_key, began_ns }, fds) = next(&inbox)? else { bail!("no setup came") };
@@ -66,9 +66,21 @@ pub fn run(
     let mut listeners = listeners.into_iter();
     let next = |_: &_| front_end(listeners.next().context("an adapter has no socket")?);
     let mut engine = Engine::worker(&topology, &worker, next, joints, began, stop)?;
-    ready()?;
+    let part = topology.part_of(&worker)?;
+    ready(descriptors(part.hcas().count(), part.cuts.len()))?;
     tracing::info!("{worker}: served by process {}", std::process::id());
     engine.run()
+}
+
+/// Descriptors that a worker with so many adapters and links may need: a client's are bounded by what its adapter takes (files of 4096
+/// mappings, 256 that won't close, those of vectors and of a message), the operator's by how many may ask at a time.
+fn descriptors(adapters: usize, links: usize) -> u64 {
+    const OWN: usize = 512;
+    const ADAPTER: usize = 8192;
+    const LINK: usize = 4;
+    let most =
+        adapters.saturating_mul(ADAPTER).saturating_add(links.saturating_mul(LINK)).saturating_add(OWN);
+    u64::try_from(most).unwrap_or(u64::MAX)
 }
 
 fn next(inbox: &Inbox) -> anyhow::Result<(Note, Vec<OwnedFd>)> {

@@ -69,7 +69,9 @@ pub(crate) fn attempt(name: &str, role: &str, dir: &Path) -> ExitCode {
     };
     if let Some(role) = role {
         let (remove, read) = (vec![scene.run.clone()], Vec::new());
-        let achieved = Sandbox { role, remove, read, outputs: false, connects }.enter().expect("the sandbox");
+        let achieved = Sandbox { role, remove, read, outputs: false, descriptors: None, connects }
+            .enter()
+            .expect("the sandbox");
         assert_eq!((achieved.seccomp, achieved.no_new_privs, achieved.held), (2, true, 0));
         if achieved.paths != Paths::Full && needs_landlock {
             return ExitCode::from(NO_LANDLOCK);

@@ -52,7 +52,8 @@ pub(crate) fn serve(dir: &Path, options: &[&str]) -> ExitCode {
     }
     let (remove, read) = (vec![dir.to_path_buf()], Vec::new());
     let connects = outside::connects(&topology.part(process).unwrap());
-    let sandbox = Sandbox { role: sandbox::Role::Server, remove, read, outputs: observe.any(), connects };
+    let (role, outputs, descriptors) = (sandbox::Role::Server, observe.any(), None);
+    let sandbox = Sandbox { role, remove, read, outputs, descriptors, connects };
     sandbox.enter().unwrap();
     println!("{READY}");
     engine.run().unwrap();
