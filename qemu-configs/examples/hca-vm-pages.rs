@@ -7,5 +7,6 @@ mod cli;
 mod pages;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    pages::write(<cli::Cli as clap::CommandFactory>::command())
+    let folder = std::env::args_os().nth(1).ok_or("the folder to write to is needed")?;
+    pages::write(<cli::Cli as clap::CommandFactory>::command(), folder.as_ref())
 }

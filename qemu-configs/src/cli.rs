@@ -317,3 +317,15 @@ fn run(arguments: RunArguments) -> Result<i32> {
     }
     Ok(report.exit_code())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn manual_pages_and_completions_are_made() {
+        crate::pages::check(&Cli::command());
+    }
+}

@@ -1,6 +1,9 @@
 //! The command line of the launcher.
 
 mod cli;
+#[cfg(test)]
+#[path = "../../packaging/pages.rs"]
+mod pages;
 
 use std::process::ExitCode;
 

@@ -35,5 +35,6 @@ mod stat;
 mod syndrome;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    pages::write(<cli::Cli as clap::CommandFactory>::command())
+    let folder = std::env::args_os().nth(1).ok_or("the folder to write to is needed")?;
+    pages::write(<cli::Cli as clap::CommandFactory>::command(), folder.as_ref())
 }

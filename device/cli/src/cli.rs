@@ -454,7 +454,8 @@ fn explain(args: &Explain) -> anyhow::Result<()> {
     let Some(wr) = args.wr else { return print(trace.list().trim_end()) };
     let life = trace.find(wr, args.adapter.as_deref(), args.nth)?;
     if let Some(path) = &args.svg {
-        std::fs::write(path, picture::svg(&life)).with_context(|| format!("{}", path.display()))?;
+        let mut file = hca_trace::create_private(path)?;
+        file.write_all(picture::svg(&life).as_bytes()).with_context(|| format!("{}", path.display()))?;
     }
     print(life.table().trim_end())
 }
@@ -501,6 +502,11 @@ mod tests {
     #[test]
     fn command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn manual_pages_and_completions_are_made() {
+        crate::pages::check(&Cli::command());
     }
 
     #[test]

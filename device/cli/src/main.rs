@@ -13,6 +13,9 @@ mod diagnoses;
 mod firmware_image;
 mod inspect;
 mod log;
+#[cfg(test)]
+#[path = "../../../packaging/pages.rs"]
+mod pages;
 mod proxy;
 mod replay;
 mod report;
