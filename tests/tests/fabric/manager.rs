@@ -1,15 +1,17 @@
 //! The built-in subnet manager and those who would like to be it.
 
-use hca_driver::qp::QpConfig;
+use hca_driver::qp::{Qp, QpConfig};
 use hca_driver::{Dma, InitAttr, RtsAttr, SendOp, SendRequest, Sge, wqe::Datagram};
 use hca_model::{HcaId, Ps, World, WorldConfig};
+use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Lid, Qpn};
 use hca_spec::mad::{
-    CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, METHOD_GET, METHOD_SET, Mad, PortInfo, SmpData, attr,
-    phys_state, port_state,
+    CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, MAD_SIZE, METHOD_GET, METHOD_SET, Mad, PortInfo, SmpData,
+    attr, phys_state, port_state,
 };
 use hca_spec::qpc::ServiceType;
-use hca_tests::fabric::{Fabric, Plan, Traffic, port};
+use hca_tests::fabric::{Fabric, Node, Plan, Traffic, port};
+use hca_tests::in_process::ModelMemory;
 use hca_tests::pair::PORT;
 use hca_tests::smp::{directed, mad, packet};
 
@@ -61,6 +63,98 @@ fn nobody_sets_the_ports_of_others() {
     assert_ne!(victim(&mut open).get(PortInfo::PORT_STATE), port_state::ACTIVE);
 }
 
+/// Queue pair 0 of a host.
+fn management(node: &mut Node) -> Qp<ModelMemory> {
+    let config = QpConfig { service: ServiceType::Qp0, ..QpConfig::ud(node.pd, &node.sends, &node.receives) };
+    let mut qp = node.hca.create_qp(&config).expect("CREATE_QP");
+    node.hca.qp_to_init(&mut qp, &InitAttr::default()).expect("INIT");
+    node.hca.ud_to_rtr(&mut qp).expect("RTR");
+    node.hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+    qp
+}
+
+/// What the switch next to the first adapter answers its host's manager, which asks by this queue pair: its status is that of the attribute.
+fn ask_switch(
+    fabric: &mut Fabric,
+    qp: &mut Qp<ModelMemory>,
+    method: u32,
+    (attribute, modifier): (u32, u32),
+    data: &SmpData,
+) -> Mad {
+    /// What comes in front of a datagram that is received (IBTA vol 1 11.4.1.2).
+    const GRH: usize = 40;
+    let mut mad = directed(mad(CLASS_SUBN_DIRECTED, method, attribute), &[1]);
+    mad.set(Mad::ATTRIBUTE_MODIFIER, modifier);
+    mad.smp_data_mut().bytes_mut().copy_from_slice(data.bytes());
+    let node = &mut fabric.nodes[0];
+    node.memory.write(0, mad.bytes());
+    let room = Sge { address: node.mr.address + 4096, len: 4096, key: node.mr.key };
+    qp.post_recv(1, &[room]).expect("post_recv");
+    let sge = [Sge { address: node.mr.address, len: MAD_SIZE as u32, key: node.mr.key }];
+    let to = Datagram { qpn: Qpn(0), qkey: 0, lid: Lid::PERMISSIVE, sl: 0, gid: None };
+    let request = SendRequest::new(2, SendOp::Datagram { to, imm: None }, &sge);
+    qp.post_send(node.hca.bus_mut(), &request).expect("post_send");
+    fabric.simulation.run(Ps::from_ms(1));
+    let node = &mut fabric.nodes[0];
+    assert!(node.sends.poll().expect("it is sent").status.is_ok());
+    assert!(node.receives.poll().expect("an answer").status.is_ok());
+    let mut bytes = [0; MAD_SIZE];
+    node.memory.read(4096 + GRH, &mut bytes);
+    let answer = Mad::from_prefix_or_zero(&bytes);
+    assert_eq!(answer.get(Mad::STATUS) & 0x7fff, 0, "attribute {attribute:#x}");
+    answer
+}
+
+/// A switch whose port enforces partitions drops what is of none of the port's, on the way in and on the way out, and counts it there (IBTA vol 1
+/// 14.2.5.6): a subnet manager says so.
+#[test]
+fn a_switch_drops_what_is_of_no_partition_of_its_port() {
+    let enforcements = [
+        (1, PortInfo::PARTITION_ENFORCEMENT_INBOUND, (3, 0)),
+        (2, PortInfo::PARTITION_ENFORCEMENT_OUTBOUND, (0, 3)),
+    ];
+    for (number, enforcement, counted) in enforcements {
+        let mut fabric = fabric(None);
+        let mut qp = management(&mut fabric.nodes[0]);
+        let mut ask = |fabric: &mut Fabric, method, what, data: &SmpData| {
+            ask_switch(fabric, &mut qp, method, what, data)
+        };
+        let partitions = |keys: &[u8]| SmpData::from_prefix_or_zero(keys);
+        let rts = RtsAttr { timeout: 8, retries: 2, ..RtsAttr::default() };
+        fabric.connect(0, 1, 0, 4, &rts).expect("commands");
+        let table = (attr::PKEY_TABLE, number << 16);
+        ask(&mut fabric, METHOD_SET, table, &partitions(&[0x80, 0x01]));
+        fabric.run(&Traffic::new(vec![(0, 1)], 3, 100)).expect("not enforced yet");
+        let mut info = ask(&mut fabric, METHOD_GET, (attr::PORT_INFO, number), &SmpData::new());
+        info.port_info_mut()
+            .set(enforcement, 1)
+            .set(PortInfo::PORT_STATE, 0)
+            .set(PortInfo::PORT_PHYSICAL_STATE, 0)
+            .set(PortInfo::LINK_DOWN_DEFAULT_STATE, 0);
+        ask(&mut fabric, METHOD_SET, (attr::PORT_INFO, number), info.smp_data());
+        let before = fabric.counters(HcaId(1));
+        let node = &mut fabric.nodes[0];
+        let sge = [Sge { address: node.mr.address, len: 10, key: node.mr.key }];
+        let sender = node.qps[1].as_mut().expect("connected");
+        sender
+            .post_send(node.hca.bus_mut(), &SendRequest::new(7, SendOp::Send { imm: None }, &sge))
+            .expect("post_send");
+        fabric.simulation.run(Ps::from_ms(50));
+        let done = fabric.nodes[0].sends.poll().expect("a completion");
+        assert_eq!(done.status.map_err(|f| f.syndrome), Err(Some(Syndrome::TransportRetryExceeded)));
+        assert_eq!(fabric.counters(HcaId(1)).rcv_packets, before.rcv_packets, "nothing arrives");
+        let c = fabric.counters(port(0, number as u8));
+        assert_eq!((c.rcv_constraint_errors, c.xmit_constraint_errors), counted, "once, and twice again");
+        // With the partition of the packets in the table they pass.
+        ask(&mut fabric, METHOD_SET, table, &partitions(&[0x80, 0x01, 0xff, 0xff]));
+        for (node, peer) in [(0, 1), (1, 0)] {
+            let node = &mut fabric.nodes[node];
+            node.hca.destroy_qp(node.qps[peer].take().expect("connected")).expect("DESTROY_QP");
+        }
+        fabric.run(&Traffic::new(vec![(0, 1), (1, 0)], 3, 100)).expect("commands");
+    }
+}
+
 /// The SMPs of a host that may not manage the subnet stay in its adapter; it sees them sent.
 #[test]
 fn a_host_that_may_not_manage_sends_no_smps() {
@@ -70,12 +164,7 @@ fn a_host_that_may_not_manage_sends_no_smps() {
         let world = World::new(config).expect("a valid topology");
         let mut fabric = Fabric::new(world, MEMORY, 1 << 20, 64).expect("up");
         let node = &mut fabric.nodes[0];
-        let config =
-            QpConfig { service: ServiceType::Qp0, ..QpConfig::ud(node.pd, &node.sends, &node.receives) };
-        let mut qp = node.hca.create_qp(&config).expect("CREATE_QP");
-        node.hca.qp_to_init(&mut qp, &InitAttr::default()).expect("INIT");
-        node.hca.ud_to_rtr(&mut qp).expect("RTR");
-        node.hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+        let mut qp = management(node);
         let mad = mad(CLASS_SUBN_LID_ROUTED, METHOD_GET, attr::NODE_INFO);
         node.memory.write(0, mad.bytes());
         let room = Sge { address: node.mr.address + 4096, len: 4096, key: node.mr.key };

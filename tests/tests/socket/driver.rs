@@ -4,8 +4,11 @@ use std::time::Instant;
 
 use hca_driver::vfio_user::VfioUserBus;
 use hca_driver::wqe::SendOp;
-use hca_driver::{Config, CqConfig, Event, Hca, Path, QpConfig, RtrAttr, RtsAttr, SendRequest};
+use hca_driver::{
+    Access, Bus, Config, CqConfig, Dma, Event, Hca, Path, QpConfig, RtrAttr, RtsAttr, SendRequest,
+};
 use hca_model::timing::{Profile, Timing};
+use hca_spec::command::Status;
 use hca_spec::cqe::Syndrome;
 use hca_tests::pair::{Options, PORT, Pair, pattern, wait_active};
 use hca_tests::served::Served;
@@ -208,6 +211,44 @@ fn completion_interrupts() {
     hca.destroy_eq(eq).expect("DESTROY_EQ");
     hca.dealloc_pd(pd).expect("DEALLOC_PD");
     pair.close().expect("teardown");
+}
+
+/// The quota of an adapter (`icm` of the topology): keys that don't fit are refused with the status of a full adapter, however many pages the host
+/// has to give, and what was there before stays good.
+#[test]
+fn a_host_gets_what_its_quota_holds() {
+    const PAGES: usize = 4096;
+    /// What a key costs at least: a translation of 8 bytes for each page.
+    const KEY: usize = PAGES * 8;
+    const QUOTA: usize = 4 << 20;
+    let served = Served::start("[[host]]\nname = \"a\"\n[[host.hca]]\nicm = \"4M\"\n");
+    let mut hca = open(&served, "a");
+    let pd = hca.alloc_pd().expect("ALLOC_PD");
+    let page = hca.bus_mut().dma_alloc(4096, 4096).expect("memory");
+    let pages = vec![page.bus_address(); PAGES];
+    let make = |hca: &mut Hca<VfioUserBus>| {
+        hca.register_pages(pd, &pages, 12, 0, (PAGES * 4096) as u64, Access::ALL)
+    };
+    let mut keys = Vec::new();
+    let refused = loop {
+        match make(&mut hca) {
+            Ok(key) => keys.push(key),
+            Err(why) => break why,
+        }
+        assert!(keys.len() * KEY <= QUOTA, "{} keys", keys.len());
+    };
+    assert_eq!(refused.status(), Some(Status::ExceedLimit), "{refused}");
+    assert!(keys.len() * KEY >= QUOTA / 2, "{} keys", keys.len());
+    let accounts = served.ask("stat");
+    assert!(hca.firmware_pages() as usize * 4096 <= QUOTA, "{accounts}");
+    // Room for one more is room for one more.
+    hca.deregister(keys.pop().expect("a key")).expect("DESTROY_MKEY");
+    keys.push(make(&mut hca).expect("there is room again"));
+    for key in keys {
+        hca.deregister(key).expect("DESTROY_MKEY");
+    }
+    hca.dealloc_pd(pd).expect("DEALLOC_PD");
+    hca.close().expect("teardown");
 }
 
 /// One host dies in the middle: the other sees its retries run out, and the dead one can come back.
