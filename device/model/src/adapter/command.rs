@@ -14,7 +14,9 @@ use hca_spec::rules;
 
 use crate::adapter::Executor;
 use crate::adapter::core::HcaEvent;
-use crate::engines::command::{Fetch, FetchStep, MAX_READ, NoCommand, Output, OutputStep, Undelivered};
+use crate::engines::command::{
+    Fetch, FetchStep, MAX_READ, Named, NoCommand, Output, OutputStep, Undelivered,
+};
 use crate::engines::qp::recv::SharedQueue;
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Queue};
@@ -181,7 +183,7 @@ impl Executor<'_> {
         let output = match execution {
             Execution::Done(output) => output,
             Execution::NeedPages => {
-                tracing::debug!(hca = self.core.chip.name, slot, "command {opcode:#x} waits for pages");
+                tracing::debug!(hca = self.core.chip.name, slot, "{} waits for pages", Named(opcode));
                 self.side.commands.stall(slot);
                 self.apply(now, effects);
                 return self.core.plan_traces(now);
@@ -192,8 +194,8 @@ impl Executor<'_> {
             slot,
             status = output.first(),
             syndrome = be32(&output, 4),
-            "command {:?} {opcode:#x}",
-            Opcode::from_u16(opcode),
+            "{}",
+            Named(opcode),
         );
         self.core.note_command(now, slot, watched, &output);
         let work = self.core.chip.managed.take_flash_work();

@@ -14,7 +14,7 @@ use hca_spec::qpc::QpState;
 
 use super::Executor;
 use super::core::{Core, HcaEvent};
-use crate::engines::command::Fetch;
+use crate::engines::command::{Fetch, Named};
 use crate::faults::{
     CommandAction, EntryAction, FaultId, Fired, Held, InterruptAction, Lasting, PcieEvent, Place, Side,
     SlotEvent, SpoiltMemory, TimeAction, error_cqe, flip_bits, side,
@@ -245,7 +245,7 @@ impl Core<'_> {
         let about = Opcode::from_u16(opcode).and_then(find).and_then(|command| command.object);
         let number = about.map(|object| be32(fetch.input(), object.at) & object.kind.number_mask());
         if script.firmware.is_stopped() {
-            tracing::debug!(hca = self.chip.name, "command {opcode:#x}: the firmware is stopped");
+            tracing::debug!(hca = self.chip.name, "{}: the firmware is stopped", Named(opcode));
             return Some((CommandAction::Hang, SplitMix64(0)));
         }
         let (fired, action, random) = script.command(now, opcode, number)?;

@@ -10,6 +10,7 @@ use hca_spec::command::Opcode;
 
 use super::commands::Entry;
 use crate::adapter::function::Function;
+use crate::engines::command::Named;
 use crate::ground::diagnosis::{Before, Clue, Parts, RefusedCommand, Saying, Subject};
 use crate::ground::epoch::Rebase;
 use crate::ground::event::{Event, Value};
@@ -236,8 +237,7 @@ fn act_in_words(act: &Act) -> String {
     match act {
         Act::Reset => "the function was reset".into(),
         Act::Command { slot, opcode, object, done } => {
-            let name = Opcode::from_u16(*opcode).and_then(find).map(|command| command.name.to_owned());
-            let name = name.unwrap_or_else(|| format!("command {opcode:#x}"));
+            let name = Named(*opcode);
             let object = object.map_or(String::new(), |object| format!(" of {object}"));
             let done = match done {
                 None => "not answered yet".to_owned(),

@@ -8,12 +8,12 @@
 
 use std::fmt;
 
-use hca_firmware::commands::{is_inline, kept_list};
+use hca_firmware::commands::{find, is_inline, kept_list};
 use hca_firmware::list::{Input, List};
 use hca_spec::be32;
 use hca_spec::command::{
     CommandEntry, Delivery, ENTRY_TYPE_PCIE, INLINE, INLINE_INPUT, INLINE_OUTPUT, MAILBOX_DATA, MailboxBlock,
-    OWNERSHIP_BYTE,
+    OWNERSHIP_BYTE, Opcode,
 };
 
 use crate::ground::dma::DmaError;
@@ -26,6 +26,19 @@ const MAX_OUTPUT: usize = 1 << 20;
 const SIGNATURE_BYTE: u64 = CommandEntry::SIGNATURE.offset() as u64 + 1;
 /// What mailboxes are aligned to (PRM "Command Queue Entry": bits 9..0 of the pointer are reserved).
 const MAILBOX_ALIGNMENT: u64 = 1024;
+/// A command by its opcode, for people: `CREATE_EQ`, or the number of one that there is not.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Named(pub(crate) u16);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Opcode::from_u16(self.0).and_then(find) {
+            Some(command) => f.write_str(command.name),
+            None => write!(f, "command {:#x}", self.0),
+        }
+    }
+}
+
 /// Most that one step reads.
 pub(crate) const MAX_READ: usize = MailboxBlock::SIZE;
 
@@ -480,6 +493,12 @@ mod tests {
         fetch.read(Ok(mailbox(0x5000).bytes()));
         fetch.read(Ok(mailbox(0x5000).bytes()));
         assert_eq!(delivery(fetch.next()), (Some(1), Delivery::BadBlockNumber));
+    }
+
+    #[test]
+    fn commands_have_names() {
+        assert_eq!(Named(Opcode::CreateEq as u16).to_string(), "CREATE_EQ");
+        assert_eq!(Named(0xfff).to_string(), "command 0xfff");
     }
 
     #[test]
