@@ -110,10 +110,12 @@ enum Fault {
         softhca ctl fault add at=a on=command opcode=CREATE_CQ nth=3 action=fail status=0xf\n  \
         softhca ctl fault add at=a on=interrupt action=lose probability=0.01\n  \
         softhca ctl fault add at=a on=completion side=send wqe=0x0a action=error syndrome=0x2\n  \
-        softhca ctl fault add at=b/hca0 on=time action=ail syndrome=1 for_ms=5000\n\n\
+        softhca ctl fault add at=b/hca0 on=time action=ail syndrome=1 for_ms=5000\n  \
+        softhca ctl fault add at=a on=packet opcode=rc-acknowledge action=late delay_us=50\n  \
+        softhca ctl fault add at=a on=dma address=0x100000 length=64 action=poison\n\n\
         at   the adapter: HOST or HOST/HCA\n\
-        on   command, event, completion, interrupt, reset, time\n\
-        What matches: opcode object | eq type object | cq queue side wqe | vector\n\
+        on   command, event, completion, interrupt, packet, dma, reset, time\n\
+        What matches: opcode object | eq type object port | cq queue side wqe | vector | port opcode qp psn | address length\n\
         Of those: nth count (0: no end) probability seed from_ms until_ms | every_ms (of on=time)\n\
         The page \"Faults\" of the documentation has all actions and their keys.")]
     Add {

@@ -14,8 +14,8 @@ use crate::ctl::Which;
     softhca inspect --run-dir /tmp/pair --at a/hca0 cq 5 --all\n  \
     softhca inspect --socket /tmp/hca.sock mkey 0x1200 --json\n  \
     softhca inspect --socket /tmp/hca.sock commands\n\n\
-    What: qp, cq, eq, srq, mkey, pd, uar, sq, rq, rqt, tir, tis, rmp, xrc_srq, dct, xrcd, td, counters, psv with a\n\
-    number; commands, pages; port with or without one. A memory key is named by its index or by itself. Names of\n\
+    What: qp, cq, eq, srq, mkey, pd, uar, sq, rq, rqt, tir, tis, rmp, xrq, xrc_srq, dct, xrcd, td, counters, psv\n\
+    with a number; commands, pages; port with or without one. A memory key is named by its index or by itself. Names of\n\
     fields are those of the pages of the interface. Nothing is changed by looking.")]
 pub(crate) struct Inspect {
     #[command(flatten)]

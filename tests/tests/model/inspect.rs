@@ -113,6 +113,28 @@ fn queues_keys_and_what_has_no_context() {
 }
 
 #[test]
+fn event_queues() {
+    let mut pair = loopback(&Options::default());
+    let eq = pair.hcas[0].create_eq(64, 3).expect("CREATE_EQ");
+    pair.hcas[0].remap_cq(&pair.ends[0].send_cq, eq.number()).expect("MODIFY_CQ");
+    eq.arm(pair.hcas[0].bus_mut());
+    pair.ends[0].send_cq.arm(pair.hcas[0].bus_mut(), false);
+    let (mr, sge) = (pair.ends[1].mr, [pair.ends[0].sge(0, 8)]);
+    pair.send(0, &SendRequest::write(1, &sge, mr.address, mr.key));
+    pair.sent_ok(0, 1);
+    pair.hcas[0].bus_mut().simulation().clone().run(Ps::from_us(50));
+    let number = u32::from(eq.number().0);
+    let shown = look(&mut pair, "eq", Some(number)).expect("it is there");
+    assert_eq!(field(&shown, "Eqc", "INTR"), Some(3));
+    assert_eq!(value(&shown, "producer"), Some(Shown::Number(1)));
+    assert_eq!(value(&shown, "event_types"), Some(Shown::Text("completions".into())));
+    let cqn = u64::from(pair.ends[0].send_cq.number().0);
+    assert_eq!(field(&shown, "Eqe", "COMPLETION_CQN"), Some(cqn), "its only entry");
+    let wrong = look(&mut pair, "eq", Some(0xff)).unwrap_err();
+    assert!(wrong.starts_with("there is no EQ 0xff, but "), "{wrong}");
+}
+
+#[test]
 fn who_asks_wrongly_hears_what_there_is() {
     let mut pair = loopback(&Options::default());
     let qpn = pair.ends[0].qp.number().0;

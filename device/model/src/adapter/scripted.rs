@@ -351,7 +351,8 @@ impl Core<'_> {
         let kind = eqe.get(Eqe::TYPE) as u8;
         let completion = kind == EventType::Completion as u8;
         let number = eqe.get(if completion { Eqe::COMPLETION_CQN } else { Eqe::QUEUE_NUMBER });
-        let found = self.chip.script.as_mut().and_then(|script| script.event(now, eqn, (kind, number)));
+        let port = (kind == EventType::PortChange as u8).then(|| eqe.get(Eqe::PORT) as u8);
+        let found = self.chip.script.as_mut().and_then(|script| script.event(now, eqn, (kind, number, port)));
         let Some((fired, action, random)) = found else { return self.tell(now, eqn, eqe) };
         if let EntryAction::Corrupt(bits) = action {
             // Neither its type nor its owner.

@@ -69,6 +69,8 @@ pub enum What {
         kind: Option<u8>,
         /// Only about the queue with this number: of completion events the CQ, of others the QP.
         number: Option<u32>,
+        /// Only those that say that the state of this port has changed.
+        port: Option<u8>,
         /// What it does.
         action: EntryAction,
     },
@@ -435,18 +437,19 @@ impl Script {
         })
     }
 
-    /// An event is to be told.
+    /// An event is to be told: its type, the number of its queue, and its port, if it is one of a port.
     pub(crate) fn event(
         &mut self,
         now: Ps,
         eqn: Eqn,
-        (kind, number): (u8, u32),
+        (kind, number, of_port): (u8, u32, Option<u8>),
     ) -> Option<(Fired, EntryAction, Random<'_>)> {
         self.first(now, (Seam::Event, eqn.0.into()), |what| match what {
-            What::Event { eqn: queue, kind: wanted, number: about, action }
+            What::Event { eqn: queue, kind: wanted, number: about, port, action }
                 if queue.is_none_or(|queue| queue == eqn)
                     && wanted.is_none_or(|wanted| wanted == kind)
-                    && about.is_none_or(|about| about == number) =>
+                    && about.is_none_or(|about| about == number)
+                    && (port.is_none() || *port == of_port) =>
             {
                 Some(*action)
             }

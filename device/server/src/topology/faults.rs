@@ -339,8 +339,9 @@ fn event(left: &mut Left, action: &str) -> Result<What, Wrong> {
     let eqn = left.narrow("eq", 0xff)?.map(Eqn);
     let kind = left.named("type", 0xff, event_type, "command")?.and_then(|n| u8::try_from(n).ok());
     let number = left.narrow("object", OBJECT)?;
+    let port = left.narrow("port", 0xf)?;
     match entry(left, action, 0xff)? {
-        Some(action) => Ok(What::Event { eqn, kind, number, action }),
+        Some(action) => Ok(What::Event { eqn, kind, number, port, action }),
         None => left.no_action("event", action, &["lose", "late", "twice", "corrupt", "kind", "overflow"]),
     }
 }

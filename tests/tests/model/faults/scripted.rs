@@ -9,8 +9,9 @@ use hca_model::fault::{
 use hca_model::link::Faults;
 use hca_model::trace::{self, Seam};
 use hca_model::{HcaId, Ps};
+use hca_spec::be32;
 use hca_spec::cmd::ObjectIn;
-use hca_spec::command::{Opcode, OutHeader};
+use hca_spec::command::{CommandEntry, INLINE_INPUT, Opcode, OutHeader};
 use hca_spec::cqe::{CqeOpcode, Syndrome};
 use hca_spec::eqe::{EventType, cq_syndrome};
 use hca_spec::ids::Cqn;
@@ -57,7 +58,7 @@ fn completions(side: Side, action: EntryAction) -> What {
 
 /// Events of completion queues.
 fn events(action: EntryAction) -> What {
-    What::Event { eqn: None, kind: Some(EventType::Completion as u8), number: None, action }
+    What::Event { eqn: None, kind: Some(EventType::Completion as u8), number: None, port: None, action }
 }
 
 #[test]
@@ -133,6 +134,35 @@ pub(crate) fn a_corrupted_output() {
     assert_eq!((good[..8] == bad[..8], good.len() == bad.len(), flipped), (true, true, 9));
     assert_eq!(query(&mut hca), good);
     assert_eq!(OutHeader::from_prefix_or_zero(&bad).get(OutHeader::STATUS), 0);
+}
+
+/// It is executed as it always is; the byte of the entry's signature has no bit as it should be.
+#[test]
+pub(crate) fn a_command_with_a_wrong_signature() {
+    let (simulation, mut hca) = one();
+    let signature = |hca: &mut Hca<ModelBus>| {
+        let bus = hca.bus_mut();
+        let at = [InitSegment::CMDQ_PHY_ADDR_HIGH.offset(), InitSegment::CMDQ_PHY_ADDR_LOW.offset()];
+        let [high, low] = at.map(|at| bus.mmio_read32(at as u64));
+        let queue = u64::from(high) << 32 | u64::from(low & !0xfff);
+        let mut entries = (0..32).map(|slot| {
+            let mut entry = CommandEntry::new();
+            bus.peek(queue + slot * CommandEntry::SIZE as u64, entry.bytes_mut());
+            entry
+        });
+        let opcode = |entry: &CommandEntry| be32(entry.bytes(), INLINE_INPUT) >> 16;
+        let entry = entries.find(|entry| opcode(entry) == Opcode::AllocPd as u32).expect("it was sent");
+        entry.get(CommandEntry::SIGNATURE)
+    };
+    hca.alloc_pd().expect("ALLOC_PD");
+    let right = signature(&mut hca);
+    let pds = |simulation: &Simulation| simulation.world(|world, _| world.resources(HcaId(0)).now.pds);
+    let before = pds(&simulation);
+    add(&simulation, commands(Opcode::AllocPd, CommandAction::Signature));
+    hca.alloc_pd().expect("our driver does not look at it");
+    assert_eq!((signature(&mut hca), pds(&simulation)), (!right & 0xff, before + 1));
+    hca.alloc_pd().expect("ALLOC_PD");
+    assert_eq!(signature(&mut hca), right);
 }
 
 /// The vector of [`Told`]'s event queue.
@@ -397,6 +427,23 @@ pub(crate) fn events_that_nothing_caused() {
     add(&simulation, timed(TimeAction::Interrupt(7)));
     simulation.run(Ps::from_us(1));
     assert_eq!(simulation.interrupts(HcaId(0), 7), 1);
+}
+
+#[test]
+pub(crate) fn events_of_a_port() {
+    let loses = |port| {
+        let mut told = Told::new();
+        drain_events(&mut told.pair.hcas[0]);
+        let (port, action) = (Some(port), EntryAction::Lose);
+        let what = What::Event { eqn: None, kind: None, number: None, port, action };
+        let id = add_with(&told.simulation, 0, what, Trigger { count: None, ..Trigger::default() });
+        add(&told.simulation, timed(TimeAction::Unplug { port: 1, lasting: Lasting::ForEver }));
+        told.simulation.run(Ps::from_ms(50));
+        let events = drain_events(&mut told.pair.hcas[0]);
+        let came = events.iter().any(|event| matches!(event, Event::PortChange { port: 1, .. }));
+        (came, happened(&told.simulation, id).1 > 0)
+    };
+    assert_eq!((loses(2), loses(1)), ((true, false), (false, true)));
 }
 
 /// The firmware asks for pages, and for their return, again and again: the driver serves it, and nothing is lost.

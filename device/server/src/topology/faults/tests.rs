@@ -27,6 +27,26 @@ fn a_packet() {
     assert_eq!(fault.what, What::Packet { header, action: PacketAction::Late(Ps::from_us(2)) });
 }
 
+#[test]
+fn an_event_of_a_port() {
+    let text = "at = 'a'\non = 'event'\naction = 'lose'\ntype = 'port-change'\nport = 2";
+    let (kind, action) = (Some(9), EntryAction::Lose);
+    let expected = What::Event { eqn: None, kind, number: None, port: Some(2), action };
+    assert_eq!(parse(&keys(text), 1).unwrap().1.what, expected);
+}
+
+#[test]
+fn pages_in_both_directions() {
+    let what = |pages: &str| {
+        let text = format!("at = 'a'\non = 'time'\naction = 'pages'\npages = {pages}");
+        parse(&keys(&text), 1).unwrap().1.what
+    };
+    for pages in [16, -16] {
+        let expected = What::Time { every: None, action: TimeAction::Pages(pages) };
+        assert_eq!(what(&pages.to_string()), expected);
+    }
+}
+
 /// Each file of the gallery is a topology with one fault.
 #[test]
 fn the_gallery() {
