@@ -1,10 +1,11 @@
-//! `softhca coverage`: what a driver uses of the interface, of a running server, a trace, or a file of coverage.
+//! `softhca coverage`: what a driver uses of the interface, of a running server, a trace, a recording, or a file of coverage.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use hca_server::control;
+use hca_server::recording::{Recording, Replay};
 use hca_trace::coverage::{Coverage, Difference, text};
 use serde_json::Value;
 
@@ -17,12 +18,14 @@ use crate::ctl::control_of;
     softhca serve --topology pair.toml --run-dir /tmp/pair --coverage\n  \
     softhca coverage --run-dir /tmp/pair\n  \
     softhca coverage trace.json --never\n  \
+    softhca coverage pair.rec\n  \
     softhca coverage --run-dir /tmp/pair --json > new.json\n  \
     softhca coverage new.json --against old.json\n      \
     what one uses and the other does not\n\n\
-    A file is a trace (--trace of serve and bench), or coverage as JSON (--json, or --coverage=FILE of serve).")]
+    A file is a trace (--trace of serve and bench), a recording (--record of serve), or coverage as JSON (--json, or\n    \
+    --coverage=FILE of serve).")]
 pub(crate) struct Shown {
-    /// A trace, or coverage as JSON; without one, a running server is asked
+    /// A trace, a recording, or coverage as JSON; without one, a running server is asked
     file: Option<PathBuf>,
     /// Run directory of the server; that of `hca-vm run` is in SOFTHCA_RUN_DIR
     #[arg(long, value_name = "DIR", env = "SOFTHCA_RUN_DIR")]
@@ -41,14 +44,31 @@ pub(crate) struct Shown {
     never: bool,
 }
 
-/// Coverage of a file: a trace begins with a bracket.
+/// Coverage of a recording: it is played.
 ///
 /// # Errors
-/// It can't be read, or is neither; the message names it.
+/// It can't be played, or something is not as recorded: what comes behind that is not known.
+fn of_recording(path: &Path) -> anyhow::Result<Coverage> {
+    let mut replay = Replay::open(path, false, None)?;
+    replay.observe(&hca_trace::Options { coverage: Some(None), ..hca_trace::Options::default() })?;
+    if let Some(divergence) = replay.run()?.divergence {
+        bail!("{}: {divergence}", path.display());
+    }
+    let coverage = replay.coverage().context("nothing was collected")?;
+    Ok(coverage.clone())
+}
+
+/// Coverage of a file: a recording has its mark, a trace begins with a bracket.
+///
+/// # Errors
+/// It can't be read, or is none of them; the message names it.
 fn of_file(path: &Path) -> anyhow::Result<Coverage> {
+    if Recording::is_one(path).with_context(|| format!("{}", path.display()))? {
+        return of_recording(path);
+    }
     let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
     let coverage = if text.starts_with('[') { Coverage::of_trace(&text) } else { Coverage::parse(&text) };
-    coverage.with_context(|| format!("{}: neither a trace nor coverage", path.display()))
+    coverage.with_context(|| format!("{}: neither a trace, a recording nor coverage", path.display()))
 }
 
 /// Coverage of a running server.

@@ -285,6 +285,15 @@ impl std::fmt::Debug for Recording {
 }
 
 impl Recording {
+    /// Whether a file begins as a recording does.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub fn is_one(path: &Path) -> io::Result<bool> {
+        let mut magic = [0; MAGIC.len()];
+        Ok(fill(&mut File::open(path)?, &mut magic)? && magic == *MAGIC)
+    }
+
     /// Opens a file.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use hca_model::{Effect, HcaId, Ps, TunnelId, World};
 use hca_trace::Observer;
+use hca_trace::coverage::Coverage;
 
 use super::file::{Ending, Header, Item, Recording};
 use super::player::{Divergence, Player};
@@ -151,6 +152,11 @@ impl Replay {
     pub fn observe(&mut self, options: &hca_trace::Options) -> anyhow::Result<()> {
         self.observer = Some(Observer::new(options, &mut self.world)?);
         Ok(())
+    }
+
+/// What drivers have used of the interface so far, if that is looked at.
+    pub fn coverage(&self) -> Option<&Coverage> {
+        self.observer.as_ref().and_then(Observer::coverage)
     }
 
     /// Ends the files of what was looked at. Returns what is to be printed of it.
