@@ -12,6 +12,8 @@ use crate::server::Server;
 
 /// Longest line that is shown: terminals are mostly that wide. The whole is in the report.
 const WIDTH: usize = 160;
+/// Characters that are left at least of a part of a line that is too long.
+const LEAST: usize = 15;
 
 /// Name under which they are shown, where hosts have theirs.
 pub const DEVICE: &str = "device";
@@ -55,7 +57,7 @@ impl Diagnoses {
     /// is kept with.
     pub(crate) fn poll(&mut self, printed: impl Fn() -> Value, mut on_line: impl FnMut(&str)) {
         while let Ok(mut diagnosis) = self.lines.try_recv() {
-            on_line(&shortened(&line(&diagnosis)));
+            on_line(&shortened(&diagnosis));
             if let Some(parts) = diagnosis.as_object_mut() {
                 parts.insert(PRINTED.into(), printed());
             }
@@ -76,22 +78,83 @@ fn line(diagnosis: &Value) -> String {
     format!("{} at {}: {}", word("hca"), word("at"), word("text"))
 }
 
-fn shortened(line: &str) -> String {
-    match line.char_indices().nth(WIDTH) {
-        Some((end, _)) => format!("{}...", line.get(..end).unwrap_or(line)),
-        None => line.to_owned(),
+/// A diagnosis on a line of [`WIDTH`] characters. If it is too long, what was found is shortened, in its middle; then why a command was
+/// refused, then what was expected: object, field and rule stay, and of each part its begin and its end.
+fn shortened(diagnosis: &Value) -> String {
+    let mut line = line(diagnosis);
+    for (part, before) in [("/found", "found "), ("/rule/says", "refused: "), ("/expected", "expected ")] {
+        let over = line.chars().count().saturating_sub(WIDTH);
+        let Some(text) = diagnosis.pointer(part).and_then(Value::as_str).filter(|_| over > 0) else {
+            continue;
+        };
+        let width = text.chars().count().saturating_sub(over).max(LEAST);
+        line = line.replacen(&format!("{before}{text}"), &format!("{before}{}", middle_out(text, width)), 1);
     }
+    // What has no parts, or is still too long.
+    middle_out(&line, WIDTH)
+}
+
+/// At most `width` characters of a text: if it has more, its begin and its end, with dots between them.
+fn middle_out(text: &str, width: usize) -> String {
+    const DOTS: &str = "...";
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    let left = width.saturating_sub(DOTS.len());
+    let end = left / 2;
+    let begin: String = text.chars().take(left - end).collect();
+    let end: String = text.chars().skip(count - end).collect();
+    format!("{begin}{DOTS}{end}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn diagnosis(found: &str, says: &str, expected: &str) -> Value {
+        let text = format!(
+            "CREATE_CQ (0x400) refused: {says}; c_eqn: found {found}, expected {expected} (BadParam, 0x00000001)"
+        );
+        let rule = serde_json::json!({"name": "0x00000001", "says": says});
+        let (hca, at) = ("a/hca0", "5 us");
+        serde_json::json!({"hca": hca, "at": at, "text": text, "found": found, "expected": expected, "rule": rule})
+    }
+
     #[test]
-    fn long_lines_are_cut_between_characters() {
-        let long = "\u{e9}".repeat(WIDTH + 1);
-        assert_eq!(shortened(&long).chars().count(), WIDTH + 3);
-        assert_eq!(shortened("short"), "short");
+    fn long_lines_keep_object_expected_and_rule() {
+        let (says, expected) = ("the queue names no event queue", "one that exists");
+        let short = shortened(&diagnosis("0x7e", says, expected));
+        assert_eq!(short, line(&diagnosis("0x7e", says, expected)));
+        let long = shortened(&diagnosis(&format!("begin {} end", "\u{e9}".repeat(WIDTH)), says, expected));
+        assert_eq!(long.chars().count(), WIDTH, "{long}");
+        let begin =
+            "a/hca0 at 5 us: CREATE_CQ (0x400) refused: the queue names no event queue; c_eqn: found begin";
+        assert!(long.starts_with(begin), "{long}");
+        assert!(long.ends_with(" end, expected one that exists (BadParam, 0x00000001)"), "{long}");
+        // A reason that is long by itself, and what was expected, too.
+        let long = shortened(&diagnosis("0x7e", &"why ".repeat(WIDTH), expected));
+        assert_eq!(long.chars().count(), WIDTH, "{long}");
+        assert!(
+            long.ends_with("; c_eqn: found 0x7e, expected one that exists (BadParam, 0x00000001)"),
+            "{long}"
+        );
+        let all = "\u{e9}".repeat(WIDTH);
+        let long = shortened(&diagnosis(&all, &all, &all));
+        assert!(
+            long.contains("; c_eqn: found ") && long.contains(", expected ") && long.ends_with("1)"),
+            "{long}"
+        );
+        assert!(long.chars().count() <= WIDTH, "{long}");
+    }
+
+    #[test]
+    fn words_are_cut_in_their_middle() {
+        let long = "\u{e9}".repeat(WIDTH);
+        let words = serde_json::json!({"hca": "a/hca0", "at": "5 us", "text": format!("{long}end")});
+        let line = shortened(&words);
+        assert_eq!((line.chars().count(), line.ends_with("end")), (WIDTH, true), "{line}");
+        assert_eq!((middle_out("short", 5), middle_out("shorter", 6)), ("short".into(), "sh...r".into()));
     }
 
     #[test]
