@@ -166,16 +166,7 @@ impl<B: Bus> Pair<B> {
     /// # Errors
     /// A command failed.
     pub fn to_rts_with(&mut self, end: usize, options: &Options, init: &InitAttr) -> Result<(), Error> {
-        let (peer, peer_home) = (self.ends[1 - end].qp.number(), self.ends[1 - end].home);
-        let far = &mut self.hcas[peer_home];
-        let path = match (options.roce, options.global) {
-            (true, _) => {
-                let mac = far.mac()?;
-                Path::roce(roce_gid(mac), ROCE_INDEX, Hop::to(mac))
-            }
-            (false, true) => Path { gid: Some(far.gid(PORT, 0)?), ..Path::lid(far.lid(PORT)?) },
-            (false, false) => Path::lid(far.lid(PORT)?),
-        };
+        let (peer, path) = (self.ends[1 - end].qp.number(), self.path_to(1 - end, options)?);
         let home = self.ends[end].home;
         let (hca, qp) = (&mut self.hcas[home], &mut self.ends[end].qp);
         hca.qp_to_init(qp, init)?;
@@ -186,6 +177,22 @@ impl<B: Bus> Pair<B> {
         let rtr = RtrAttr { mtu, rnr_timer, receive_psn, ..RtrAttr::new(peer, path) };
         hca.qp_to_rtr(qp, &rtr)?;
         hca.qp_to_rts(qp, &options.rts)
+    }
+
+    /// The way to an end.
+    ///
+    /// # Errors
+    /// A command failed.
+    pub fn path_to(&mut self, end: usize, options: &Options) -> Result<Path, Error> {
+        let hca = &mut self.hcas[self.ends[end].home];
+        Ok(match (options.roce, options.global) {
+            (true, _) => {
+                let mac = hca.mac()?;
+                Path::roce(roce_gid(mac), ROCE_INDEX, Hop::to(mac))
+            }
+            (false, true) => Path { gid: Some(hca.gid(PORT, 0)?), ..Path::lid(hca.lid(PORT)?) },
+            (false, false) => Path::lid(hca.lid(PORT)?),
+        })
     }
 
     /// Fills memory of an end.

@@ -1,10 +1,10 @@
 //! Adapters on the model, ready for a test: open, connected, closed and checked.
 
-use crate::in_process::{ModelBus, ModelMemory, Simulation};
+use crate::in_process::{ModelBus, Simulation};
 use crate::pair::{Options, Pair};
 use crate::worlds;
 use hca_driver::qp::QpConfig;
-use hca_driver::{Config, Cq, Event, Hca, InitAttr, Qp, RtsAttr};
+use hca_driver::{Bus, Config, Cq, Event, Hca, InitAttr, Qp, RtsAttr};
 use hca_model::link::Faults;
 use hca_model::{HcaId, Ps};
 use hca_spec::ids::Pd;
@@ -39,12 +39,12 @@ pub fn linked(options: &Options, faults: Faults, seed: u64) -> Pair<ModelBus> {
 }
 
 /// A queue pair for datagrams, ready to send.
-pub fn datagrams(
-    hca: &mut Hca<ModelBus>,
+pub fn datagrams<B: Bus>(
+    hca: &mut Hca<B>,
     pd: Pd,
-    (sends, receives): (&Cq<ModelMemory>, &Cq<ModelMemory>),
+    (sends, receives): (&Cq<B::Dma>, &Cq<B::Dma>),
     qkey: u32,
-) -> Qp<ModelMemory> {
+) -> Qp<B::Dma> {
     let mut qp = hca.create_qp(&QpConfig::ud(pd, sends, receives)).expect("CREATE_QP");
     hca.qp_to_init(&mut qp, &InitAttr { qkey, ..InitAttr::default() }).expect("INIT");
     hca.ud_to_rtr(&mut qp).expect("RTR");

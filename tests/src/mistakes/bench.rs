@@ -7,7 +7,9 @@ use hca_driver::{Bus, Config, Cq, Dma, Eq, Error, Hca, Qp, Srq};
 use hca_firmware::commands::{Fixture, find, maker};
 use hca_firmware::object::Kind;
 use hca_model::link::Faults;
-use hca_model::{HcaId, Ps};
+use hca_model::personality::Personality;
+use hca_model::timing::Profile;
+use hca_model::{HcaId, Ps, World};
 use hca_spec::be32;
 use hca_spec::cmd::ObjectIn;
 use hca_spec::command::{
@@ -17,7 +19,7 @@ use hca_spec::init_segment::InitSegment;
 use hca_spec::layout::Access;
 use hca_spec::qpc::{Qpc, ServiceType};
 
-use super::{Ports, Said};
+use super::{Mistake, Ports, Said};
 use crate::in_process::{ModelBus, ModelMemory, Simulation};
 use crate::pair::{Options, Pair};
 use crate::worlds;
@@ -231,11 +233,19 @@ impl<A: Live, B: Live> Live for (A, B) {
 }
 
 impl Bench {
-    /// Two adapters at power-on.
-    pub fn new(wrong: bool, ports: Ports) -> Self {
+    /// Two adapters at power-on, for that mistake.
+    pub fn new(wrong: bool, mistake: &Mistake) -> Self {
+        let ports = mistake.ports;
+        let mut config = worlds::config(2, vec![worlds::between(Faults::default())], 1);
+        if let Some(name) = mistake.personality {
+            config.profile = Profile::named(name).expect("a kind of adapter has its times");
+            for hca in &mut config.hcas {
+                hca.firmware.personality = Personality::named(name).expect("there is one");
+            }
+        }
         let simulation = Simulation::new(match ports {
-            Ports::Ib => worlds::two(0.0, 1),
-            Ports::Eth => worlds::ethernet(worlds::between(Faults::default())),
+            Ports::Ib => World::new(config).expect("a valid topology"),
+            Ports::Eth => crate::lan::ethernet(config),
         });
         simulation.world(|world, _| world.start_checker(PATIENCE));
         Self { wrong, simulation, ports, refused: Vec::new(), memory: Vec::new(), kept: Vec::new() }
@@ -292,7 +302,8 @@ impl Bench {
         hcas
     }
 
-    fn options(&self, options: &Options) -> Options {
+    /// The same options over the adapters' ports.
+    pub fn options(&self, options: &Options) -> Options {
         Options { roce: self.ports == Ports::Eth, ..options.clone() }
     }
 

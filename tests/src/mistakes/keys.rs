@@ -1,8 +1,11 @@
 //! Memory keys and domains: how they are made, and how they are used.
 
-use hca_driver::{Access, Bus, Dma, SendOp, SendRequest, Sge};
+use hca_driver::umr::pieces;
+use hca_driver::{Access, Bus, DataKey, Dma, KeyChange, KeyKind, SendOp, SendRequest, Sge};
+use hca_spec::bsf::{BSF_WITH_INLINE, Bsf, Dif, GUARD_CRC};
 use hca_spec::cmd::CreateMkeyIn;
 use hca_spec::command::Opcode;
+use hca_spec::crypto::{BSF_TYPE_CRYPTO, CryptoBsf, order};
 use hca_spec::ids::Mkey;
 use hca_spec::mkc::Mkc;
 
@@ -185,7 +188,69 @@ pub(super) const ALL: &[Mistake] = &[
         let (sge, far) = ([pair.ends[0].sge(0, 8)], pair.ends[1].mr);
         finish(b, pair, SendOp::FetchAdd { address: far.address, rkey: far.key, add: 1 }, sge);
     }),
+    Mistake::driver("reserved local key in a queue pair that may not use it", "rlky", |b| {
+        let mut pair = b.pair(&Options { physical: b.pick(false, true), ..Options::default() });
+        let key = pair.hcas[0].reserved_lkey().expect("QUERY_SPECIAL_CONTEXTS");
+        let sge = [Sge { key, address: pair.ends[0].memory.bus_address(), len: 8 }];
+        let far = pair.ends[1].mr;
+        finish(b, pair, SendOp::Write { address: far.address, rkey: far.key, imm: None }, sge);
+    }),
+    Mistake::driver("key whose list is shorter than its region", "translations", |b| {
+        let mut pair = b.pair(&Options { fast_registration: true, ..Options::default() });
+        let pd = pair.ends[0].pd;
+        let key = pair.hcas[0].alloc_key(pd, KeyKind::Pieces, 4, false).expect("CREATE_MKEY");
+        let list = pieces(&[pair.ends[0].sge(0, b.pick(32, 64))]);
+        loaded(&mut pair, KeyChange::new(key), &list);
+        let (far, sge) = (pair.ends[1].mr, [Sge { key, address: 0, len: 64 }]);
+        finish(b, pair, SendOp::Write { address: far.address, rkey: far.key, imm: None }, sge);
+    }),
+    Mistake::driver("signature values of a key destroyed while it is used", "psv_index", |b| {
+        let mut pair = b.pair(&Options { fast_registration: true, ..Options::default() });
+        let pd = pair.ends[0].pd;
+        let psvs = pair.hcas[0].create_psvs(pd, 2).expect("CREATE_PSV");
+        let key = pair.hcas[0].alloc_signature_key(pd, 4).expect("CREATE_MKEY");
+        let mut bsf = Bsf::new();
+        bsf.set(Bsf::PARTS, BSF_WITH_INLINE).set(Bsf::CHECK_MASK, 0xff).set(Bsf::RAW_DATA_SIZE, u32::MAX);
+        bsf.set(Bsf::WIRE, 1).set(Bsf::MEMORY_PSV, psvs[0]).set(Bsf::WIRE_PSV, psvs[1]);
+        let dif = bsf.wire_dif_mut();
+        dif.set(Dif::VALID, 1).set(Dif::REFRESH, 1).set(Dif::REPEAT, 1).set(Dif::GUARD, GUARD_CRC);
+        let list = pieces(&[pair.ends[0].sge(0, 512)]);
+        loaded(&mut pair, KeyChange::new(key).signatures(bsf, 1), &list);
+        for psv in psvs {
+            if b.is_wrong() {
+                pair.hcas[0].destroy_psv(psv).expect("DESTROY_PSV");
+            } else {
+                pair.send(0, &SendRequest::new(1, SendOp::SetPsv { psv, value: 0 }, &[]));
+                pair.sent_ok(0, 1);
+            }
+        }
+        let (far, sge) = (pair.ends[1].mr, [Sge { key, address: 0, len: 520 }]);
+        finish(b, pair, SendOp::Write { address: far.address, rkey: far.key, imm: None }, sge);
+    }),
+    Mistake::driver("key that encrypts used before its encryption part is loaded", "encryption part", |b| {
+        let mut pair = b.pair(&Options { fast_registration: true, ..Options::default() });
+        let pd = pair.ends[0].pd;
+        let dek = DataKey { pd, bytes: &[7; 32], long: false, tagged: false };
+        let dek = pair.hcas[0].create_data_key(&dek).expect("CREATE_GENERAL_OBJECT");
+        let key = pair.hcas[0].alloc_encrypting_key(pd, 4).expect("CREATE_MKEY");
+        let mut part = CryptoBsf::new();
+        part.set(CryptoBsf::PARTS, BSF_WITH_INLINE).set(CryptoBsf::TYPE, BSF_TYPE_CRYPTO);
+        part.set(CryptoBsf::ENCRYPTION_ORDER, order::WIRE_SIGNATURE).set(CryptoBsf::BLOCK_SIZE, 1);
+        part.set(CryptoBsf::RAW_DATA_SIZE, u32::MAX).set(CryptoBsf::DEK, dek);
+        let (change, list) = (KeyChange::new(key), pieces(&[pair.ends[0].sge(0, 512)]));
+        loaded(&mut pair, if b.is_wrong() { change } else { change.encryption(part) }, &list);
+        let (far, sge) = (pair.ends[1].mr, [Sge { key, address: 0, len: 512 }]);
+        finish(b, pair, SendOp::Write { address: far.address, rkey: far.key, imm: None }, sge);
+    })
+    .on("connectx6dx"),
 ];
+
+/// A key that was allocated is loaded: a region of 512 bytes from address 0 on, as the list of pieces says.
+fn loaded(pair: &mut Pair<Hand>, change: KeyChange, list: &[u8]) {
+    let change = change.enable(change.key.variant()).access(Access::ALL).range(0, 512);
+    pair.send(0, &SendRequest::new(9, SendOp::Change(change), &[]).inline(list));
+    pair.sent_ok(0, 9);
+}
 
 /// One more key of the first page of the first end's memory.
 fn spare(pair: &mut Pair<Hand>, access: Access) -> Mkey {

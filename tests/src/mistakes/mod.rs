@@ -59,6 +59,8 @@ pub struct Mistake {
     pub ports: Ports,
     /// How it is done.
     pub act: Act,
+    /// Which kind of adapter, if not the usual one.
+    pub personality: Option<&'static str>,
     /// What has to be told of what happened just before, if the mistake is only seen by that.
     pub before: Option<&'static str>,
 }
@@ -71,17 +73,29 @@ impl Mistake {
         opcode: Opcode,
         spoil: fn(&mut Command),
     ) -> Self {
-        Self { what, field, ports: Ports::Ib, act: Act::Command(opcode, spoil), before: None }
+        Self {
+            what,
+            field,
+            ports: Ports::Ib,
+            act: Act::Command(opcode, spoil),
+            personality: None,
+            before: None,
+        }
     }
 
     /// Something that a driver does in several steps.
     const fn driver(what: &'static str, field: &'static str, act: fn(&mut Bench)) -> Self {
-        Self { what, field, ports: Ports::Ib, act: Act::Driver(act), before: None }
+        Self { what, field, ports: Ports::Ib, act: Act::Driver(act), personality: None, before: None }
     }
 
     /// The same; a part of what happened before it is told, too.
     const fn after(self, before: &'static str) -> Self {
         Self { before: Some(before), ..self }
+    }
+
+    /// The same on another kind of adapter.
+    const fn on(self, personality: &'static str) -> Self {
+        Self { personality: Some(personality), ..self }
     }
 
     /// The same with Ethernet ports.

@@ -103,7 +103,7 @@ fn raise_and_wait(hca: &mut Hca<DirectBus>) {
 }
 
 const fn mistake(what: &'static str, field: &'static str, act: fn(bool) -> Vec<Said>) -> Mistake {
-    Mistake { what, field, ports: Ports::Ib, act: Act::Server(act), before: None }
+    Mistake { what, field, ports: Ports::Ib, act: Act::Server(act), personality: None, before: None }
 }
 
 /// Does it on an adapter that was brought up; what the server has diagnosed.

@@ -62,12 +62,12 @@ fn make(mistake: &Mistake, wrong: bool) -> (Vec<Said>, Vec<Error>) {
     match mistake.act {
         Act::Server(act) => (act(wrong), Vec::new()),
         Act::Driver(act) => {
-            let mut bench = Bench::new(wrong, mistake.ports);
+            let mut bench = Bench::new(wrong, mistake);
             act(&mut bench);
             bench.end()
         }
         Act::Command(opcode, spoil) => {
-            let mut bench = Bench::new(wrong, mistake.ports);
+            let mut bench = Bench::new(wrong, mistake);
             let mut hca = bench.open(0);
             let fixture = bench.fixture(&mut hca);
             let mut command = bench.template(opcode, &fixture);
