@@ -154,7 +154,7 @@ impl Replay {
         Ok(())
     }
 
-/// What drivers have used of the interface so far, if that is looked at.
+    /// What drivers have used of the interface so far, if that is looked at.
     pub fn coverage(&self) -> Option<&Coverage> {
         self.observer.as_ref().and_then(Observer::coverage)
     }
