@@ -28,7 +28,7 @@ pub(crate) fn write(command: Command, folder: &Path) -> Result<(), Box<dyn Error
 /// the completions of every shell.
 #[cfg(test)]
 pub(crate) fn check(command: &Command) {
-    fn shown<'a>(command: &'a Command) -> impl Iterator<Item = &'a Command> {
+    fn shown(command: &Command) -> impl Iterator<Item = &Command> {
         command.get_subcommands().filter(|below| !below.is_hide_set())
     }
     fn pages(name: &str, command: &Command, all: &mut Vec<String>) {

@@ -121,10 +121,8 @@ impl Pages {
 
     /// How many pages to ask the host for now, if any. The caller asks.
     pub(crate) fn want(&mut self) -> Option<u32> {
-        (self.unused() < LOW_WATER && self.asked == 0 && !self.refused).then(|| {
-            self.asked = CHUNK.max(self.missing(0).saturating_add(LOW_WATER)).min(MOST_AT_ONCE);
-            self.asked
-        })
+        let low = self.unused() < LOW_WATER && self.asked == 0 && !self.refused;
+        low.then(|| self.ask(self.missing(0).saturating_add(LOW_WATER))).flatten()
     }
 
     /// Asks again, because a command waits.
@@ -132,8 +130,13 @@ impl Pages {
         if self.asked > 0 || self.refused {
             return None;
         }
-        self.asked = CHUNK.max(self.missing(bytes)).min(MOST_AT_ONCE);
-        Some(self.asked)
+        self.ask(self.missing(bytes))
+    }
+
+    /// Asks for that many, or some more at once; for none that would not be taken.
+    fn ask(&mut self, pages: u32) -> Option<u32> {
+        self.asked = CHUNK.max(pages).min(MOST_AT_ONCE).min(self.most.saturating_sub(self.given()));
+        (self.asked > 0).then_some(self.asked)
     }
 
     /// Pages that the host has not given of those that hold `bytes` more.

@@ -240,7 +240,7 @@ fn a_host_gets_what_its_quota_holds() {
     assert_eq!(refused.status(), Some(Status::ExceedLimit), "{refused}");
     assert!(keys.len() * KEY >= QUOTA / 2, "{} keys", keys.len());
     let accounts = served.ask("stat");
-    assert!(hca.firmware_pages() as usize * 4096 <= QUOTA, "{accounts}");
+    assert!(hca.firmware_pages() * 4096 <= QUOTA, "{accounts}");
     // Room for one more is room for one more.
     hca.deregister(keys.pop().expect("a key")).expect("DESTROY_MKEY");
     keys.push(make(&mut hca).expect("there is room again"));
