@@ -224,7 +224,8 @@ fn run(options: &Suites) -> Result<bool> {
     }
     for name in &options.names {
         if suites.iter().all(|suite| suite.name != name) {
-            bail!("no suite '{name}'; `hca-tests suites --list` names them");
+            let known: Vec<&str> = suites.iter().map(|suite| suite.name).collect();
+            bail!("no suite '{name}', only {}", known.join(", "));
         }
     }
     // Before hours of work, not after.

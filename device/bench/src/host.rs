@@ -120,6 +120,19 @@ pub(crate) fn text(name: &str) -> Result<String, Error> {
     }
 }
 
+/// The numbers of a description, as they are set: those of sections behind the section's name.
+fn keys(table: &toml::Table) -> Vec<String> {
+    let mut all = Vec::new();
+    for (key, value) in table {
+        match value {
+            toml::Value::Table(section) => all.extend(section.keys().map(|inner| format!("{key}.{inner}"))),
+            toml::Value::Integer(_) | toml::Value::Float(_) => all.push(key.clone()),
+            _ => {}
+        }
+    }
+    all
+}
+
 impl Host {
     /// The description of that name, or in the file of that name.
     ///
@@ -141,6 +154,7 @@ impl Host {
         let fail = |why: &dyn std::fmt::Display| Error::new(format!("host {name:?}: {why}"));
         let mut table: toml::Table = text(name)?.parse().map_err(|why| fail(&why))?;
         for (key, value) in numbers {
+            let known = keys(&table).join(", ");
             let place = match key.split_once('.') {
                 Some((section, key)) => {
                     table.get_mut(section).and_then(|s| s.as_table_mut()).and_then(|s| s.get_mut(key))
@@ -151,7 +165,7 @@ impl Host {
                 .parse()
                 .map(toml::Value::Float)
                 .map_err(|why| fail(&format!("{key}={value}: {why}")))?;
-            *place.ok_or_else(|| fail(&format!("it has no number {key}")))? = number;
+            *place.ok_or_else(|| fail(&format!("it has no number {key}, only {known}")))? = number;
         }
         let host: Self = table.try_into().map_err(|why| fail(&why))?;
         let mut times = vec![
@@ -213,5 +227,10 @@ mod tests {
     fn errors_say_what_there_is() {
         let error = Host::load("no-such-host").unwrap_err().to_string();
         assert!(error.contains("no-such-host") && error.contains("xeon"), "{error}");
+        let mut scenario = Scenario::default();
+        scenario.set("set", "program.pol_ns=1").unwrap();
+        let error = Host::of(&scenario).unwrap_err().to_string();
+        assert!(error.contains("no number pol_ns, only ") && error.contains("poll_ns"), "{error}");
+        assert!(!error.contains("name,"), "that is no number: {error}");
     }
 }

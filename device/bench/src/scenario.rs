@@ -412,6 +412,56 @@ impl Metric {
     }
 }
 
+/// The options of a scenario, as [`Scenario::set`] knows them.
+const OPTIONS: [&str; 46] = [
+    "name",
+    "profile",
+    "host",
+    "op",
+    "transport",
+    "size",
+    "qps",
+    "threads",
+    "window",
+    "outstanding",
+    "inline",
+    "signal-every",
+    "post-list",
+    "mtu",
+    "link",
+    "roce",
+    "vlan",
+    "receive-queues",
+    "tables",
+    "flows",
+    "mss",
+    "cable-ns",
+    "switch-ns",
+    "pcie",
+    "topology",
+    "initiators",
+    "targets",
+    "dcts",
+    "bidirectional",
+    "mrs",
+    "page-size",
+    "span",
+    "local-span",
+    "addresses",
+    "memory",
+    "detect",
+    "pace",
+    "pick",
+    "cq-per-qp",
+    "blueflame",
+    "dma",
+    "count",
+    "metric",
+    "iterations",
+    "seed",
+    "set",
+];
+
 impl Scenario {
     /// Sets the option `key` (the long name on the command line) to `value`.
     ///
@@ -514,7 +564,7 @@ impl Scenario {
                     value.split_once('=').ok_or("must be like pcie.read_ns=450, a number of the profile")?;
                 self.overrides.push((key.trim().into(), number.trim().into()));
             }
-            _ => return Err("there is no such option; softhca bench --help lists them".into()),
+            _ => return Err(format!("there is no such option, only {}", OPTIONS.join(", "))),
         }
         Ok(())
     }
@@ -625,11 +675,25 @@ mod tests {
         assert_eq!((number("M"), number("-1"), number("99999999999G"), number("")), (None, None, None, None));
     }
 
+    /// Each that is named is one: a value that none has is refused for itself.
+    #[test]
+    fn options_are_those_that_are_named() {
+        for option in OPTIONS {
+            let refusal = Scenario::default().set(option, "\u{1}").err().map(|error| error.to_string());
+            assert!(refusal.is_none_or(|why| !why.contains("no such option")), "{option}");
+        }
+        let source = include_str!("scenario.rs");
+        let (_, body) = source.split_once("fn try_set").unwrap();
+        let (body, _) = body.split_once("no such option").unwrap();
+        let arms = body.lines().filter_map(|line| line.strip_prefix("            \"")?.split('"').next());
+        assert_eq!(arms.collect::<Vec<_>>(), OPTIONS);
+    }
+
     #[test]
     fn errors_say_what_to_do() {
         for (options, reason) in [
             (&[("op", "wirte")][..], "send, write, read"),
-            (&[("sise", "2")], "softhca bench --help"),
+            (&[("sise", "2")], "transport, size, qps"),
             (&[("transport", "uc"), ("op", "read")], "use rc"),
             (&[("transport", "ud")], "--op send"),
             (&[("metric", "rate"), ("qps", "3"), ("threads", "2")], "multiple"),

@@ -164,9 +164,26 @@ pub(crate) fn profile_text(name: &str) -> Result<String, Error> {
     match Profile::text(name) {
         Some(text) => Ok(text.to_string()),
         None => std::fs::read_to_string(name).map_err(|why| {
-            Error::new(format!("profile {name:?} is neither built in nor a file that can be read ({why})"))
+            let names: Vec<_> = Profile::names().collect();
+            Error::new(format!(
+                "profile {name:?} is none of {} and no file that can be read ({why})",
+                names.join(", ")
+            ))
         }),
     }
+}
+
+/// The numbers of that section of a description, as `--set` names them; if it has no such section, what its sections are called.
+fn keys(table: &toml::Table, section: Option<&str>) -> String {
+    let of = |name| Some((name, table.get(name)?.as_table()?));
+    let all: Vec<String> = match section.and_then(of) {
+        Some((name, section)) => section.keys().map(|key| format!("{name}.{key}")).collect(),
+        None => {
+            let sections = table.iter().filter(|(_, value)| value.is_table());
+            sections.map(|(name, _)| format!("{name}.*")).collect()
+        }
+    };
+    all.join(", ")
 }
 
 /// The profile of a scenario: the named one, with the scenario's own numbers.
@@ -179,10 +196,11 @@ pub fn profile(scenario: &Scenario) -> Result<Profile, Error> {
     let fail = |why: &dyn std::fmt::Display| Error::new(format!("profile {name:?}: {why}"));
     let mut table: toml::Table = text.parse().map_err(|why| fail(&why))?;
     for (key, value) in scenario.profile_overrides() {
+        let known = keys(&table, key.split_once('.').map(|(section, _)| section));
         let place = key.split_once('.').and_then(|(section, key)| Some((table.get_mut(section)?, key)));
         let place = place.and_then(|(section, key)| section.as_table_mut()?.get_mut(key));
         let Some(place) = place else {
-            return Err(fail(&format!("--set {key}={value}: it has no number of that name")));
+            return Err(fail(&format!("--set {key}={value}: it has no number of that name, only {known}")));
         };
         let parsed: toml::Table =
             format!("value = {value}").parse().map_err(|why| fail(&format!("--set {key}={value}: {why}")))?;
@@ -567,4 +585,26 @@ fn alloc(hca: &mut Hca<ModelBus>, len: usize, align: usize) -> Result<ModelMemor
     hca.bus_mut()
         .dma_alloc(len, align)
         .ok_or(Error::new("the host's memory is used up: less --qps or --window"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_say_what_there_is() {
+        let refused = |options: &[(&str, &str)]| {
+            let mut scenario = Scenario::default();
+            options.iter().for_each(|(key, value)| scenario.set(key, value).unwrap());
+            profile(&scenario).unwrap_err().to_string()
+        };
+        let error = refused(&[("profile", "connectx9")]);
+        assert!(error.contains("is none of connectx4, connectx5"), "{error}");
+        let error = refused(&[("set", "pcie.raed_ns=1")]);
+        assert!(error.contains("only pcie.") && error.contains("pcie.read_ns"), "{error}");
+        for wrong in ["pice.read_ns=1", "read_ns=1"] {
+            let error = refused(&[("set", wrong)]);
+            assert!(error.contains("pcie.*") && !error.contains("pcie.read_ns"), "{error}");
+        }
+    }
 }

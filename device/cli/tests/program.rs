@@ -234,7 +234,33 @@ fn what_is_wrong_is_said_and_fails() {
     let alone = output(program().args(["resources", "--socket"]).arg(scratch.0.join("nobody.sock")));
     assert_eq!(alone.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&alone.stderr).contains("nobody.sock"), "{alone:?}");
-    assert_eq!(output(program().arg("serve")).status.code(), Some(2), "a wrong command line");
+    let nothing = output(program().arg("serve"));
+    assert_eq!(nothing.status.code(), Some(2), "a wrong command line");
+    let said = String::from_utf8_lossy(&nothing.stderr);
+    assert!(
+        said.contains("--socket PATH") && said.contains("two-hosts"),
+        "what could be said instead: {said}"
+    );
+}
+
+/// Who asks for what there is not hears what there is.
+#[test]
+fn faults_that_there_are_not() {
+    let scratch = Scratch::new("faults");
+    let socket = scratch.0.join("hca.sock");
+    let _server = serve(&[Path::new("--socket"), &socket]);
+    let fault = |arguments: &[&str]| {
+        let shown = output(program().args(["ctl", "--socket"]).arg(&socket).arg("fault").args(arguments));
+        let said = [shown.stdout, shown.stderr].concat();
+        (shown.status.code(), String::from_utf8(said).unwrap())
+    };
+    let (code, said) = fault(&["remove", "7"]);
+    assert!(code == Some(1) && said.contains("no fault 7, there are none"), "{said}");
+    let (code, said) = fault(&["add", "at=host", "on=interrupt", "action=lose", "nth=1000"]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = fault(&["remove", "7"]);
+    assert!(code == Some(1) && said.contains("no fault 7, only 0"), "{said}");
+    assert_eq!(fault(&["remove", "0"]), (Some(0), String::new()));
 }
 
 /// Two processes on addresses that are free now, and a link between them.

@@ -81,7 +81,7 @@ impl Faults {
                 let id = number.as_u64().and_then(|number| self.numbers.find(number));
                 match id.is_some_and(|id| world.remove_fault(id)) {
                     true => Ok(json!({})),
-                    false => Err(format!("there is no fault {number}; \"fault\" alone lists them")),
+                    false => Err(format!("there is no fault {number}, {}", known(world))),
                 }
             }
         }
@@ -124,6 +124,16 @@ impl Faults {
         };
         json!({ "faults": world.faults().into_iter().map(row).collect::<Vec<_>>() })
     }
+}
+
+/// The faults that there are.
+fn known(world: &World) -> String {
+    let all: Vec<String> = world
+        .faults()
+        .into_iter()
+        .map(|(_, FaultReport { id: FaultId(number), fault, .. })| format!("{number} ({})", fault.name))
+        .collect();
+    if all.is_empty() { "there are none".to_owned() } else { format!("only {}", all.join(", ")) }
 }
 
 fn shown(keys: &Keys) -> String {

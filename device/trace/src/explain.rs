@@ -12,6 +12,8 @@ use crate::perfetto::{ASIDE, FLOW, SLICE};
 
 /// How many work requests a list shows.
 const LISTED: usize = 20;
+/// Work requests that an error names.
+const NAMED: usize = 8;
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -257,8 +259,17 @@ impl File {
         };
         let found = self.lives().filter(is_it).nth(nth.max(1) - 1);
         found.with_context(|| {
+            let mut all: Vec<String> =
+                self.lives().map(|l| format!("{}: {:#x}:{}", l.adapter, l.qpn, l.index)).collect();
+            let count = all.len();
+            all.truncate(NAMED);
+            let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
+            let known = match count {
+                0 => "which has none".to_owned(),
+                _ => format!("only {}{more}", all.join(", ")),
+            };
             format!(
-                "no work request {:#x}:{} is in the trace; without --wr they are listed",
+                "no work request {:#x}:{} is in the trace, {known}; without --wr they are listed",
                 wr.qpn, wr.index
             )
         })
@@ -358,5 +369,42 @@ impl Life {
             }
         }
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(count: u64) -> File {
+        let start = |index: u64| {
+            let fields = vec![("qpn".to_owned(), "0x42".to_owned()), ("index".to_owned(), index.to_string())];
+            let step = Step {
+                at: 10 * index,
+                took: 1,
+                waited: 0,
+                adapter: "a/hca0".into(),
+                order: (1, 1),
+                unit: "send".into(),
+                name: "start".into(),
+                aside: false,
+                fields,
+            };
+            (1, step)
+        };
+        let flows = (0..count).map(|index| (index, vec![index as usize])).collect();
+        File { slices: (0..count).map(start).collect(), flows, held: HashMap::new() }
+    }
+
+    #[test]
+    fn who_asks_for_a_work_request_that_is_not_there_hears_which_are() {
+        let refused = |count: u64| {
+            let wanted = WorkRequest { qpn: 1, index: 1 };
+            file(count).find(wanted, None, 1).err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert!(file(2).find(WorkRequest { qpn: 0x42, index: 1 }, None, 1).is_ok());
+        assert!(refused(2).contains("only a/hca0: 0x42:0, a/hca0: 0x42:1;"), "{}", refused(2));
+        assert!(refused(100).contains("0x42:7 and 92 more;"), "{}", refused(100));
+        assert!(refused(0).contains("which has none;"), "{}", refused(0));
     }
 }

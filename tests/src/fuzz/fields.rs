@@ -1,6 +1,9 @@
 //! Commands and registers by their fields: the table of commands says which structures an input has, the layouts which fields; each
 //! gets values at its edges.
 
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
 use hca_firmware::{Execution, PortKind};
 use hca_spec::cmd::{AccessRegIn, reg};
 use hca_spec::command::{InHeader, Opcode, OutHeader};
@@ -84,8 +87,15 @@ fn fields_of(input: &[u8]) -> Vec<Place> {
     all
 }
 
-/// Registers and their structures.
-const REGISTERS: [(u32, &str); 37] = [
+/// Registers and their structures, of those that have one.
+const STRUCTURES: [(u32, &str); 44] = [
+    (reg::MCQS, "Mcqs"),
+    (reg::MQIS, "Mqis"),
+    (reg::MTCAP, "Mtcap"),
+    (reg::MTRC_CTRL, "MtrcCtrl"),
+    (reg::CORE_DUMP, "CoreDump"),
+    (reg::CRYPTO_OPERATIONAL, "CryptoOperational"),
+    (reg::PMTU, "Pmtu"),
     (reg::PMLP, "Pmlp"),
     (reg::PTYS, "Ptys"),
     (reg::PFCC, "Pfcc"),
@@ -127,15 +137,48 @@ const REGISTERS: [(u32, &str); 37] = [
 /// Bytes behind a register's structure: data, for those that have some.
 const BEHIND: usize = 0x100;
 
+/// Words of a register without a structure of its own.
+const WORDS: usize = 16;
+
+/// Every register that an adapter has, with a port of either kind: those of all numbers that it does not say it lacks.
+fn registers() -> &'static [u32] {
+    static ALL: LazyLock<Vec<u32>> = LazyLock::new(|| {
+        let mut all = BTreeSet::new();
+        for kind in [PortKind::InfiniBand, PortKind::Ethernet] {
+            let (mut e, _) = direct(kind);
+            let is_there = |register: &u32| {
+                let (input, _) = access(*register, false);
+                e.execute(&input, OUTPUT);
+                e.effects.clear();
+                e.firmware
+                    .take_refusal()
+                    .is_none_or(|refusal| !refusal.why.contains("does not have the register"))
+            };
+            all.extend((0..=u32::from(u16::MAX)).filter(is_there));
+        }
+        all.into_iter().collect()
+    });
+    &ALL
+}
+
 /// An access to a register with zeros in it, and its fields.
-fn access(register: u32, name: &str, write: bool) -> (Vec<u8>, Vec<Place>) {
-    let layout = layout_named(name).expect("a structure of that name");
+fn access(register: u32, write: bool) -> (Vec<u8>, Vec<Place>) {
     let mut head = AccessRegIn::new();
     head.set(AccessRegIn::REGISTER_ID, register);
     let mut input = head.bytes().to_vec();
     let mut all = Vec::new();
-    collect(layout, input.len(), &mut all);
-    input.resize(input.len() + layout.size + BEHIND, 0);
+    let size = match STRUCTURES.iter().find(|(known, _)| *known == register) {
+        Some((_, name)) => {
+            let layout = layout_named(name).expect("a structure of that name");
+            collect(layout, input.len(), &mut all);
+            layout.size
+        }
+        None => {
+            all.extend((0..WORDS).map(|word| Place { at: input.len() + 4 * word, hi: 31, lo: 0 }));
+            4 * WORDS
+        }
+    };
+    input.resize(input.len() + size + BEHIND, 0);
     put_be32(&mut input, 0, (Opcode::AccessReg as u32) << 16);
     put_be32(&mut input, InHeader::OP_MOD.offset(), (!write).into());
     (input, all)
@@ -143,9 +186,7 @@ fn access(register: u32, name: &str, write: bool) -> (Vec<u8>, Vec<Place>) {
 
 /// Every access to a register that is tried.
 fn accesses() -> impl Iterator<Item = (Vec<u8>, Vec<Place>)> {
-    let one =
-        |(register, name): (u32, &'static str)| [true, false].map(|write| access(register, name, write));
-    REGISTERS.into_iter().flat_map(one)
+    registers().iter().flat_map(|register| [true, false].map(|write| access(*register, write)))
 }
 
 /// Executes a command.
@@ -277,5 +318,18 @@ mod tests {
         let with = templates.iter().filter(|input| fields_of(input).len() > 1).count();
         assert!(with * 10 > templates.len() * 9, "{with} of {}", templates.len());
         assert!(accesses().all(|(_, fields)| !fields.is_empty()));
+    }
+
+    /// Those with a structure, and those without.
+    #[test]
+    fn registers_are_those_of_the_firmware() {
+        let all = registers();
+        for (register, name) in STRUCTURES {
+            assert!(all.contains(&register), "{name}");
+        }
+        let without = [reg::PAOS, reg::PCAP, reg::PVLC, reg::NODE_DESC, reg::HOST_ENDIANNESS];
+        assert_eq!(all.len(), STRUCTURES.len() + without.len(), "{all:x?}");
+        assert!(without.iter().all(|register| all.contains(register)), "{all:x?}");
+        assert!(!all.contains(&reg::DTOR), "the adapter has no default timeouts");
     }
 }

@@ -1,7 +1,9 @@
 //! Work queue entries.
 
 use hca_firmware::commands::Fixture;
+use hca_firmware::object::Kind;
 use hca_model::Ps;
+use hca_spec::bsf::SetPsv;
 use hca_spec::command::Opcode;
 use hca_spec::mkc::Mkc;
 use hca_spec::qpc::ServiceType;
@@ -21,8 +23,15 @@ use super::two_adapters::TwoAdapters;
 /// Steps of one input.
 const MOST: usize = 96;
 /// Opcodes of send WQEs, and one that does not exist.
-const OPCODES: [u8; 15] =
-    [0x00, 0x01, 0x08, 0x09, 0x0a, 0x0b, 0x10, 0x11, 0x12, 0x14, 0x15, 0x1b, 0x25, 0x28, 0x7f];
+const OPCODES: [u8; SendOpcode::ALL.len() + 1] = {
+    let mut all = [0x7f; SendOpcode::ALL.len() + 1];
+    let mut i = 0;
+    while i < SendOpcode::ALL.len() {
+        all[i] = SendOpcode::ALL[i] as u8;
+        i += 1;
+    }
+    all
+};
 
 /// What the guest has posted to a queue pair.
 #[derive(Clone, Copy, Default)]
@@ -180,6 +189,11 @@ pub(crate) fn send(feed: &mut Feed<'_>, o: &Objects, qp: QueuePair, index: u16) 
         }
         Some(SendOpcode::LocalInval | SendOpcode::SendInval) => imm = key(feed, o),
         Some(SendOpcode::TagMatching) => body.extend_from_slice(tag_change(feed).bytes()),
+        Some(SendOpcode::SetPsv) if !feed.one_in(4) => {
+            let mut new = SetPsv::new();
+            new.set(SetPsv::PSV, o.fixture.number(Kind::Psv)).set(SetPsv::VALUE, feed.u64());
+            body.extend_from_slice(new.bytes());
+        }
         Some(SendOpcode::Send | SendOpcode::SendImm) if qp.service == ServiceType::Rc && feed.one_in(2) => {
             tag_headers(feed, o, &mut body);
         }

@@ -6,7 +6,7 @@ use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 
 use hca_model::Routing;
-use hca_model::personality::Personality;
+use hca_model::personality::{Personality, PortKind};
 use hca_model::timing::Profile;
 use toml::Spanned;
 
@@ -407,8 +407,7 @@ impl Source<'_> {
             Some(text) => {
                 let kind = self.kind("host.hca.port_type", &text)?;
                 if !personality.ports.iter().all(|port| port.kinds.contains(&kind)) {
-                    let reason = format!("a {} has no such port", personality.name);
-                    return Err(self.error(text.span(), "host.hca.port_type", reason));
+                    return Err(self.error(text.span(), "host.hca.port_type", no_port(&personality)));
                 }
                 kind
             }
@@ -530,6 +529,17 @@ impl Source<'_> {
     }
 }
 
+/// Why a port of some kind of adapter can't be what was asked for: what it can be.
+fn no_port(personality: &Personality) -> String {
+    let name = |kind: &PortKind| match kind {
+        PortKind::InfiniBand => "ib",
+        PortKind::Ethernet => "eth",
+    };
+    let first = personality.ports.first();
+    let kinds: Vec<_> = first.into_iter().flat_map(|port| port.kinds.iter().map(name)).collect();
+    format!("a {} has no such port, only {}", personality.name, kinds.join(", "))
+}
+
 /// `512M`, `2G`, `2GiB`, `1048576`: powers of 1024.
 pub(super) fn parse_size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -554,4 +564,19 @@ pub(super) fn derived_guid(id: &str) -> u64 {
 
 pub(super) fn socket_name(host: &str, hca: &str) -> String {
     format!("{host}-{hca}.sock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_there_is_not() {
+        let whole = Personality::default_kind();
+        let mut ports = whole.ports.clone();
+        ports.iter_mut().for_each(|port| port.kinds = &[PortKind::Ethernet]);
+        let whole = (*whole).clone();
+        assert_eq!(no_port(&whole), "a connectx4 has no such port, only ib, eth");
+        assert_eq!(no_port(&whole.with_ports(ports)), "a connectx4 has no such port, only eth");
+    }
 }
