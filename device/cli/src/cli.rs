@@ -509,6 +509,32 @@ mod tests {
         crate::pages::check(&Cli::command());
     }
 
+    /// The page of all commands has each of them.
+    #[test]
+    fn commands_are_on_their_page() {
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/command-lines.md"));
+        let page = page.unwrap();
+        let (_, table) = page.split_once("## All of them").unwrap();
+        let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| `")).collect();
+        fn look(command: &clap::Command, above: &str, rows: &[&str]) {
+            for below in
+                command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help")
+            {
+                let whole = format!("{above} {}", below.get_name());
+                // Those below one may stand in its row, by their own names.
+                let is_there = |row: &&str| {
+                    let shown = row.split(" | ").next().unwrap();
+                    let words: Vec<&str> = shown.split([' ', '`', '|', '\\', ',']).collect();
+                    whole.split(' ').all(|word| words.contains(&word))
+                };
+                assert!(rows.iter().any(is_there), "{whole} is not in docs/src/command-lines.md");
+                look(below, &whole, rows);
+            }
+        }
+        look(&Cli::command(), "softhca", &rows);
+    }
+
     #[test]
     fn errors_name_the_choices() {
         for (line, choice) in [("softhca nothing", "|replay|"), ("softhca ctl --socket s nothing", "link|")] {
