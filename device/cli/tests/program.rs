@@ -312,3 +312,22 @@ fn keys_of_processes() {
     assert!(!refused.status.success() && error.contains("no link between a/hca0 and c/hca0"), "{error}");
     drop(ready(arguments(&files[0]).stderr(Stdio::null())));
 }
+
+/// A recording is played for it; what is collected is what a replay collects.
+#[test]
+fn coverage_of_a_recording() {
+    let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/recordings/6.1.rec");
+    let scratch = Scratch::new("coverage-of-a-recording");
+    let collected = scratch.0.join("collected.json");
+    let argument = format!("--coverage={}", collected.display());
+    let replayed = output(program().arg("replay").arg(&recording).arg(argument));
+    assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
+    let of = |file: &Path| {
+        let shown = output(program().args(["coverage", "--json"]).arg(file));
+        assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+        String::from_utf8(shown.stdout).unwrap()
+    };
+    let (played, kept) = (of(&recording), of(&collected));
+    assert!(played.contains("CREATE_EQ"), "{played}");
+    assert_eq!(played, kept);
+}

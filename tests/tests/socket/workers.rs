@@ -145,6 +145,8 @@ fn a_worker_that_dies_takes_nobody_with_it() {
 fn faults_of_several_processes_have_numbers_of_their_own() {
     let fault = |at: &str| json!({ "at": at, "on": "command", "action": "hang", "nth": 1_000_000 });
     let served = Served::apart(&around(&["a", "b"]), program());
+    // Who answers runs.
+    let _clients = ["a", "b"].map(|host| served.bus(host));
     let add = |at: &str| {
         let answer = served.request(&json!({ "cmd": "fault", "add": fault(at) })).expect("it is added");
         (answer["number"].as_u64().expect("a number"), answer["at"].clone())
