@@ -2,6 +2,7 @@
 
 use hca_driver::qp::Path;
 use hca_driver::{Bus, InitAttr, RtrAttr, RtsAttr, SendOp, SendRequest, Sge};
+use hca_model::link::Faults;
 use hca_model::{Finding, HcaId, Ps, Saying};
 use hca_spec::ids::{Lid, Psn, Qpn};
 use hca_spec::uar::{PAGE_SIZE, SEND_DOORBELL};
@@ -208,4 +209,37 @@ fn a_peer_without_receive_requests() {
     let finding =
         explained(misconnected(|rtr| RtrAttr { rnr_timer: 1, ..rtr }, true), |_| SendOp::Send { imm: None });
     assert_eq!(finding.rule.name, "receive-counter");
+}
+
+/// Of two that send to a queue pair of the same number over Ethernet, each hears of its own peer.
+#[test]
+fn causes_over_ethernet_are_those_of_the_own_peer() {
+    let simulation = Simulation::new(worlds::ethernet(worlds::between(Faults::default())));
+    simulation.world(|world, _| world.start_checker(PATIENCE));
+    let options = Options { roce: true, ..Options::default() };
+    let hcas = vec![rig::open(&simulation, 0), rig::open(&simulation, 1)];
+    let mut pair = Pair::apart(hcas, [&options; 2]).expect("objects");
+    for end in [0, 1] {
+        let path = pair.path_to(1 - end, &options).expect("an address");
+        let (hca, qp) = (&mut pair.hcas[end], &mut pair.ends[end].qp);
+        hca.qp_to_init(qp, &InitAttr { access: options.queue_access, ..InitAttr::default() }).expect("INIT");
+        let rtr = RtrAttr { mtu: options.mtu, ..RtrAttr::new(Qpn(0x777), path) };
+        hca.qp_to_rtr(qp, &rtr).expect("RTR");
+        let rts = RtsAttr { timeout: 8, retries: 1, ..RtsAttr::default() };
+        hca.qp_to_rts(qp, &rts).expect("RTS");
+    }
+    for end in [0, 1] {
+        let sge = [pair.ends[end].sge(0, 8)];
+        pair.send(end, &SendRequest::new(1, SendOp::Send { imm: None }, &sge));
+    }
+    for end in [0, 1] {
+        assert!(pair.sent(end).1.status.is_err());
+    }
+    simulation.run(Ps::from_us(1));
+    let names = simulation.world(|world, _| [0, 1].map(|hca| world.name(HcaId(hca)).to_owned()));
+    let mut found = found(&simulation);
+    found.sort_by_key(|(hca, _)| hca.0);
+    let told: Vec<_> = found.iter().map(|(hca, f)| (hca.0, f.rule.name, f.expected.clone())).collect();
+    let expected = |hca: usize| (hca, "peer-exists", format!("a queue pair that {} has", names[1 - hca]));
+    assert_eq!(told, [expected(0), expected(1)]);
 }

@@ -289,8 +289,8 @@ impl Core<'_> {
     /// A queue pair does not get or take a packet from there; `own` is what it has instead.
     #[cold]
     pub(crate) fn note_unwanted(&mut self, now: Ps, from: Station, repr: &Repr, why: Unwanted, own: u32) {
-        let (qpn, slid, psn) = (repr.dest_qp, lid(from), repr.psn);
-        self.note(now, Event::Unwanted { qpn, slid, psn, why, own });
+        let (qpn, (slid, interface), psn) = (repr.dest_qp, address_in_events(from), repr.psn);
+        self.note(now, Event::Unwanted { qpn, slid, interface, psn, why, own });
     }
 
     /// A packet comes to its port at `at`.
@@ -342,12 +342,17 @@ impl Core<'_> {
     }
 }
 
+/// The address that events have of a port, with that of an Ethernet port: LID, or the low half of the GID.
+pub(crate) fn address_in_events(port: Station) -> (Lid, u64) {
+    match port {
+        Station::Ib(lid) => (lid, 0),
+        Station::Eth(gid) => (Lid(0), hca_spec::be64(&gid.0, 8)),
+    }
+}
+
 /// The address that events have of a port.
 fn lid(port: Station) -> Lid {
-    match port {
-        Station::Ib(lid) => lid,
-        Station::Eth(_) => Lid(0),
-    }
+    address_in_events(port).0
 }
 
 /// What of a packet's headers an event says.

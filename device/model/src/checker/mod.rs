@@ -123,8 +123,8 @@ impl Checker {
                 shadow.queues.event(now, eqn, kind, number);
                 None
             }
-            Event::Unwanted { qpn, slid, psn, why, own } => {
-                self.peers.unwanted(now, (at, function), (slid, qpn), (psn, why, own));
+            Event::Unwanted { qpn, slid, interface, psn, why, own } => {
+                self.peers.unwanted(now, (at, function), (slid, interface, qpn), (psn, why, own));
                 None
             }
             Event::Command { slot, opcode } => {

@@ -10,20 +10,21 @@ use hca_spec::rules;
 use super::record_word;
 use crate::adapter::chip::Chip;
 use crate::adapter::function::Function;
+use crate::adapter::watch::address_in_events;
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::epoch::Rebase;
 use crate::ground::event::{Status, Unwanted};
 use crate::ground::node::FunctionRef;
 use crate::ground::time::Ps;
-use crate::link_layer::Station;
 
 /// Ways of which it is known why packets were not taken: when there are more all are forgotten.
 const WAYS: usize = 4096;
 /// What happened longer ago explains nothing.
 const OLD: Ps = Ps::from_ms(60_000);
 
-/// Whose packets: the port's address, and the queue pair they are for.
-pub(super) type Place = (Lid, Qpn);
+/// Whose packets: the address of the port that sends them, as events have it (LID, interface identifier), and the queue pair they
+/// are for.
+pub(super) type Place = (Lid, u64, Qpn);
 
 #[derive(Debug, Clone, Copy)]
 struct Loss {
@@ -58,10 +59,10 @@ impl Peers {
     ) {
         // A queue pair that has received already was given the right number: packets were lost on their way.
         let first = |qpn: Qpn| function.state.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::NEXT_RCV_PSN));
-        if matches!(why, Unwanted::Ahead | Unwanted::Behind) && first(way.1) != Some(own) {
+        if matches!(why, Unwanted::Ahead | Unwanted::Behind) && first(way.2) != Some(own) {
             return;
         }
-        let record = || function.qps.get(way.1.0).map(|qp| qp.params.doorbell_record);
+        let record = || function.qps.get(way.2.0).map(|qp| qp.params.doorbell_record);
         let own = match why {
             Unwanted::NoReceive => record().and_then(|at| record_word(function, at, 0)).unwrap_or(0),
             _ => own,
@@ -86,12 +87,9 @@ impl Peers {
         let qp = function.qps.get(qpn.0)?;
         let (peer, remote) = (qp.params.route.peer(), qp.params.remote_qpn);
         let port = chip.managed.port(qp.port())?;
-        let own = match qp.params.route.path(port).source() {
-            Station::Ib(lid) => lid,
-            Station::Eth(_) => Lid(0),
-        };
+        let (lid, interface) = address_in_events(qp.params.route.path(port).source());
         let subject = Subject::qp(qpn);
-        let loss = self.losses.remove(&(own, remote)).filter(|loss| now.since(loss.at) < OLD);
+        let loss = self.losses.remove(&(lid, interface, remote)).filter(|loss| now.since(loss.at) < OLD);
         let Some(Loss { who, psn, why, own, .. }) = loss else {
             return Some(Finding::new(
                 subject,

@@ -546,8 +546,10 @@ events! {
     Unwanted "unwanted" on Responder {
         /// The queue pair.
         qpn: Qpn,
-        /// Source of the packet.
+        /// Source of the packet; 0 if it came by Ethernet.
         slid: Lid,
+        /// Source of one that came by Ethernet: the low half of its GID. Else 0.
+        interface: u64,
         /// Its PSN.
         psn: Psn,
         /// Why.
