@@ -333,5 +333,6 @@ fn names_objects_and_times_agree() {
     }
 }
 
+mod manners;
 mod masks;
 mod told;
