@@ -179,6 +179,8 @@ fn faults_of_several_processes_have_numbers_of_their_own() {
 #[test]
 fn a_silent_worker_is_named_and_not_asked_again() {
     let served = Served::apart(&around(&["a", "b"]), program());
+    // Who answers runs.
+    drop(["a", "b"].map(|host| served.bus(host)));
     let [a, b] = ["host a", "host b"].map(|worker| Pid::from_raw(pid(&served, worker).expect("it runs")));
     kill(a, Signal::SIGSTOP).expect("it is ours");
     let why = |stat: &serde_json::Value| stat["errors"]["host a"].as_str().unwrap_or_default().to_owned();
