@@ -68,7 +68,7 @@ fn through_the_bar(pair: &mut Pair<ModelBus>, piece: DeviceMemory, at: u64, len:
 }
 
 /// What the host stores and what it rings come in order, but the doorbell record is memory, and may be read before any of them has come: what
-/// a WQE sends from device memory is what was stored before its doorbell.
+/// a WQE finds in device memory is what was stored before its doorbell.
 #[test]
 fn stores_that_come_after_the_record() {
     let (mut pair, piece, mr) = rig();
@@ -97,8 +97,21 @@ fn stores_that_come_after_the_record() {
     pair.hcas[0].bus_mut().mmio_write64(register, second);
     pair.sent_ok(1, 1);
     assert_eq!(pair.ends[0].bytes(0, 16), [1u64.to_le_bytes(), 2u64.to_le_bytes()].concat());
-    // A doorbell that never comes is done without, when everything must have come.
+    // Nor does a read of that memory by its key come before them.
+    let back = [0, 1].map(|i| [pair.ends[0].sge(64 + 8 * i, 8)]);
+    let doorbells = [0, 1].map(|i| {
+        let qp = &mut pair.ends[0].qp;
+        qp.queue_send(&SendRequest::read(i as u64, &back[i], 0, mr.key)).expect("room");
+        qp.count_sends().expect("a doorbell")
+    });
+    pair.hcas[0].bus_mut().mmio_write64(register, doorbells[0]);
+    simulation.run(Ps::from_us(20));
+    pair.sent_ok(0, 0);
     store(&mut pair, 3);
+    pair.hcas[0].bus_mut().mmio_write64(register, doorbells[1]);
+    pair.sent_ok(0, 1);
+    assert_eq!(pair.ends[0].bytes(64, 16), [2u64.to_le_bytes(), 3u64.to_le_bytes()].concat());
+    // A doorbell that never comes is done without, when everything must have come.
     pair.ends[1].qp.queue_send(&request(2)).expect("room");
     pair.ends[1].qp.queue_send(&request(3)).expect("room");
     pair.ends[1].qp.count_sends().expect("a doorbell");

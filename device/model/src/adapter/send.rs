@@ -5,7 +5,7 @@ use hca_firmware::icm::Qp;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::eqe::page_fault;
 use hca_spec::ids::{Mkey, Psn, Qpn};
-use hca_spec::mkc::{AccessMode, Mkc};
+use hca_spec::mkc::Mkc;
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::rules;
 use hca_spec::wire::Operation;
@@ -19,7 +19,7 @@ use crate::engines::nic::wqe::EthWqe;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::message::Message;
 use crate::engines::qp::page_fault::FaultedWqe;
-use crate::engines::qp::pieces::{Piece, spans};
+use crate::engines::qp::pieces::spans;
 use crate::engines::qp::requester::{Cursor, Next, WqeAction};
 use crate::engines::qp::run::{Half, Planned};
 use crate::engines::qp::send::{MAX_WQE, blocks_of, check_control, copy_blocks, copy_index, error_counters};
@@ -131,6 +131,13 @@ impl Core<'_> {
         self.ask_turn(at, qp);
     }
 
+    /// The doorbell record counts more than doorbells have said: it is looked at later, even if none comes.
+    fn look_again(&mut self, now: Ps, qp: &mut QueuePair) {
+        if !std::mem::replace(&mut qp.sq.behind, true) {
+            self.schedule(now + LATE_DOORBELL, HcaEvent::SendDoorbell(qp.qpn));
+        }
+    }
+
     /// Reads the WQE at the head; the head moves beyond it.
     fn fetch_wqe(&mut self, qp: &mut QueuePair) -> Fetched {
         let available = qp.sq.waiting();
@@ -200,20 +207,6 @@ impl Core<'_> {
         let mut wqe = spare.take();
         wqe.parse(bytes, hw.service, hw.service == ServiceType::Xrc)?;
         Ok((Posted::Request(wqe), blocks))
-    }
-
-    /// Whether a WQE sends what the host stored on the adapter. Those stores are posted writes, and so is its doorbell, but the doorbell
-    /// record is memory: that a record is read pushes no stores ahead of it here, as it does on a bus, so that it may count WQEs whose
-    /// stores have not come.
-    #[inline]
-    fn gathers_device_memory(&self, wqe: &Wqe) -> bool {
-        let icm = &self.function.fw.icm;
-        let is_there = |piece: &Piece| {
-            let Piece::Memory { key, .. } = piece else { return false };
-            let context = icm.mkeys.get(key.index()).map(|entry| &entry.ctx);
-            context.is_some_and(|context| context.access_mode() == Some(AccessMode::Memic))
-        };
-        !icm.device_memory.is_empty() && !wqe.wants_response() && wqe.pieces.iter().any(is_there)
     }
 
     /// Schedules a turn to send, unless one is.
@@ -434,13 +427,6 @@ impl Core<'_> {
             }
             Fetched::Wqe(wqe) => wqe,
         };
-        if self.gathers_device_memory(&wqe) && !qp.sq.has_its_stores(head, now, LATE_DOORBELL) {
-            self.function.wqes.give(wqe);
-            if !std::mem::replace(&mut qp.sq.behind, true) {
-                self.schedule(now + LATE_DOORBELL, HcaEvent::SendDoorbell(qpn));
-            }
-            return false;
-        }
         if qp.has_streams() && wqe.stream.is_some_and(|stream| !qp.switch_stream(stream, FLUSH_MOST.into())) {
             qp.sq.head = head;
             return false;
@@ -751,6 +737,7 @@ impl Executor<'_> {
         let Some(qp) = self.qps.get_mut(qpn.0) else { return };
         match qp.state {
             QpState::Rts => {
+                let known = qp.sq.waiting();
                 if !self.core.fetch_posted(qp) {
                     let record = qp.params.doorbell_record;
                     self.core.answer_mistake(now, || {
@@ -762,6 +749,12 @@ impl Executor<'_> {
                     return;
                 }
                 qp.sq.behind = false;
+                // What the host stores on the adapter comes as doorbells do, in order, but the record is memory. On a bus a read of it brings
+                // the stores before it; here it may count WQEs whose stores have not come.
+                let stores = !self.core.function.fw.icm.device_memory.is_empty() && qp.params.has_record;
+                if stores && qp.sq.rung_before(known, now, LATE_DOORBELL) {
+                    self.core.look_again(now, qp);
+                }
                 self.core.doorbell_rung(now, qp);
             }
             QpState::Error | QpState::SqError if !qp.requester.messages.is_empty() => {
@@ -786,8 +779,8 @@ impl Executor<'_> {
         if !self.core.fetch_posted(qp) || qp.sq.is_empty() {
             return self.send_doorbell(now, qpn);
         }
-        if qp.sq.rung_with(&copy, known) && !std::mem::replace(&mut qp.sq.behind, true) {
-            self.core.schedule(now + LATE_DOORBELL, HcaEvent::SendDoorbell(qpn));
+        if qp.sq.rung_with(&copy, known) {
+            self.core.look_again(now, qp);
         }
         let (index, blocks) = (copy_index(&copy), copy_blocks(&copy));
         let most = self.core.chip.timing.wqe_prefetch() * self.core.chip.timing.wqe_prefetches();

@@ -50,7 +50,7 @@ pub(crate) struct SendQueue {
     pub(crate) posted: u16,
     /// First basic block beyond the WQEs that doorbells have named.
     pub(crate) rung: u16,
-    /// The WQE with that index waits for its doorbell, since then.
+    /// What the doorbell record counts from that basic block on waits for its doorbell, since then.
     withheld: Option<(u16, Ps)>,
     /// A turn is scheduled.
     pub(crate) turn: bool,
@@ -158,26 +158,34 @@ impl SendQueue {
         self.sent.pop_front_if(|c| c.at <= until)
     }
 
-    /// Whether the WQE with that index, which the doorbell record counts, may be executed at `now` although what it names are stores to the
-    /// adapter that are on their way as its doorbell is: once that was rung, or `long` after it was counted. If not, the queue ends before it.
-    pub(crate) fn has_its_stores(&mut self, index: u16, now: Ps, long: Ps) -> bool {
-        let rung = (1..1 << 15).contains(&self.rung.wrapping_sub(index));
-        let since = self.withheld.filter(|(of, _)| *of == index).map_or(now, |(_, since)| since);
-        let there = rung || now >= since + long;
-        self.withheld = (!there).then_some((index, since));
-        if !there {
-            (self.head, self.posted) = (index, index);
-        }
-        there
-    }
-
     /// A WQE came with its doorbell, as this copy; the doorbell record counts up to `posted`, and `known` basic blocks were
     /// waiting before. Moves the queue's end to what the doorbell says: the record may count WQEs whose own doorbells are
     /// still on their way. Returns whether the record counts more than that.
     pub(crate) fn rung_with(&mut self, copy: &[u8], known: u16) -> bool {
+        self.ends_at(copy_index(copy).wrapping_add(copy_blocks(copy)), known)
+    }
+
+    /// The same with all doorbells that have come, at `now`. What they have not named within `long` of its being counted is taken without.
+    pub(crate) fn rung_before(&mut self, known: u16, now: Ps, long: Ps) -> bool {
+        let counted = self.posted;
+        let withheld = self.withheld.take();
+        if !self.ends_at(self.rung, known) {
+            return false;
+        }
+        let since = withheld.filter(|(from, _)| *from == self.posted).map_or(now, |(_, since)| since);
+        if now >= since + long {
+            self.posted = counted;
+            return false;
+        }
+        self.withheld = Some((self.posted, since));
+        true
+    }
+
+    /// The queue's end is what a doorbell says, but not before the `known` blocks that were waiting. Returns whether more is posted.
+    fn ends_at(&mut self, end: u16, known: u16) -> bool {
         let counted = self.waiting();
         // One that says nothing new is late: its WQE is fetched or executed already.
-        let rung = copy_index(copy).wrapping_add(copy_blocks(copy)).wrapping_sub(self.head);
+        let rung = end.wrapping_sub(self.head);
         let rung = if rung <= counted { rung.max(known) } else { known };
         if rung < counted {
             self.posted = self.head.wrapping_add(rung);
