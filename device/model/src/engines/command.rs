@@ -26,6 +26,9 @@ const MAX_OUTPUT: usize = 1 << 20;
 const SIGNATURE_BYTE: u64 = CommandEntry::SIGNATURE.offset() as u64 + 1;
 /// What mailboxes are aligned to (PRM "Command Queue Entry": bits 9..0 of the pointer are reserved).
 const MAILBOX_ALIGNMENT: u64 = 1024;
+/// Most that one step reads.
+pub(crate) const MAX_READ: usize = MailboxBlock::SIZE;
+
 /// A command by its opcode, for people: `CREATE_EQ`, or the number of one that there is not.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Named(pub(crate) u16);
@@ -38,9 +41,6 @@ impl fmt::Display for Named {
         }
     }
 }
-
-/// Most that one step reads.
-pub(crate) const MAX_READ: usize = MailboxBlock::SIZE;
 
 /// What is to be done for a command that is fetched.
 #[must_use]

@@ -203,7 +203,7 @@ impl Outlet {
         }
     }
 
-    /// Sends a packet that comes at `now` and waits for nothing, on the lane that it is on. Returns it back otherwise: then it is to
+    /// Sends a packet that comes at `now` and waits for nothing, on the lane that it is on. Returns it otherwise: then it is to
     /// be pushed.
     #[inline]
     pub(crate) fn pass(&mut self, now: Ps, packet: Packet) -> Result<Sent<()>, Packet> {

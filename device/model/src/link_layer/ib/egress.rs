@@ -390,7 +390,7 @@ impl<H> Egress<H> {
     }
 
     /// Sends a packet that comes at `now`, on the lane that it is on, and waits for nothing: nothing else waits, the link is free, and
-    /// its lane has credits. The same as [`Egress::push`] and [`Egress::next`]. Returns it back otherwise.
+    /// its lane has credits. The same as [`Egress::push`] and [`Egress::next`]. Returns it otherwise.
     #[inline]
     pub(crate) fn pass(&mut self, now: Ps, packet: Packet, hold: H) -> Result<Sent<H>, (Packet, H)> {
         let (vl, len) = (packet.lane(), packet.len());
