@@ -27,13 +27,13 @@ const FABRIC: u16 = 47592;
 
 /// In a guest, then between two; then between two whose adapters match tags.
 pub fn cases(kernel: &str) -> Vec<Case> {
-    let mut all = run_in(&FILES, &PACKAGES, "", "hpc.toml", kernel, &commands());
-    all.extend(run_in(&FILES, &PACKAGES, "ConnectX-5: ", "hpc-connectx5.toml", kernel, &matching()));
+    let mut all = run_in(&FILES, &PACKAGES, "", "hpc.toml", kernel, &whole(commands()));
+    all.extend(run_in(&FILES, &PACKAGES, "ConnectX-5: ", "hpc-connectx5.toml", kernel, &whole(matching())));
     all
 }
 
-/// What comes before the first process.
-fn ready() -> Vec<Command> {
+/// Commands with what comes before the first process and behind the last one.
+fn whole(commands: Vec<Command>) -> Vec<Command> {
     let mut all = set_up();
     all.push(Command::everywhere("ssh", format!("{WORDS}; ssh_works")));
     for mpi in ["openmpi", "mpich"] {
@@ -42,13 +42,17 @@ fn ready() -> Vec<Command> {
             format!("mpicc.{mpi} -O1 -Wall -Werror -o collectives.{mpi} collectives.c"),
         ));
     }
+    all.extend(commands);
+    all.push(Command::meeting("after all"));
+    all.push(log_of_opensm());
+    all.push(opensm_ends());
     all
 }
 
 /// Tags matched by the adapter, where UCX does so by itself: it fetches what is announced, too. Of its transports on the device's queues
 /// that of dynamic connections leaves it, as the adapter does (`RNDV_OFFLOAD_DC` is 0).
 fn matching() -> Vec<Command> {
-    let mut all = ready();
+    let mut all = Vec::new();
     for (transport, matches) in [("rc_x", true), ("dc_x", false)] {
         for mpi in ["openmpi", "mpich"] {
             for (place, hosts) in [("one guest", "a:2"), ("two guests", "a:1,b:1")] {
@@ -76,14 +80,11 @@ fn matching() -> Vec<Command> {
             ));
         }
     }
-    all.push(Command::meeting("after all"));
-    all.push(log_of_opensm());
-    all.push(opensm_ends());
     all
 }
 
 fn commands() -> Vec<Command> {
-    let mut all = ready();
+    let mut all = Vec::new();
     for transport in TRANSPORTS {
         for (place, hosts) in [("one guest", "a:2"), ("two guests", "a:1,b:1")] {
             for mpi in ["openmpi", "mpich"] {
@@ -110,8 +111,5 @@ fn commands() -> Vec<Command> {
         let command = Command::sides(&side, Ready::Tcp(FABRIC), &format!("{side} {HOST}"));
         all.push(command.over(Network::Ipoib).named(format!("fi_pingpong {kind}")));
     }
-    all.push(Command::meeting("after all"));
-    all.push(log_of_opensm());
-    all.push(opensm_ends());
     all
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use super::peers::{Ended, installed};
-use super::sim::{KINDS, Kind, Process, RUN, Run, TIMES, command, run, topology, ways};
+use super::sim::{KINDS, Kind, Process, RUN, Run, command, run, times, topology, ways};
 use super::{Case, Outcome, guest};
 
 /// SimBricks' own proxy.
@@ -123,7 +123,7 @@ fn case(kind: Kind, program: &Path, folder: &Path, (tool, ours): (&Path, bool)) 
             return Err(format!("run {time}: {other:?}; one process: {one:?}"));
         }
     }
-    Ok(format!("{:?} events, packets, completions, {TIMES} times free and on one processor", one.counts))
+    Ok(format!("{:?} events, packets, completions, {}", one.counts, times()))
 }
 
 /// Why there can be no namespaces.

@@ -126,8 +126,17 @@ pub(super) fn command(program: &Path, namespace: Option<&str>, pinned: bool) -> 
 
 /// How each is run: free, and with all of its processes on one processor if that can be had.
 pub(super) fn ways() -> impl Iterator<Item = (usize, bool)> {
-    let both = if peers::installed("taskset").is_some() { 2 } else { 1 };
+    let both = if may_pin() { 2 } else { 1 };
     (0..TIMES * both).map(move |time| (time, time % both == 1))
+}
+
+/// The same in words.
+pub(super) fn times() -> String {
+    format!("{TIMES} times{}", if may_pin() { " free and on one processor" } else { "" })
+}
+
+fn may_pin() -> bool {
+    peers::installed("taskset").is_some()
 }
 
 /// Runs a topology in those processes.
@@ -181,7 +190,7 @@ fn case((name, trunk, options): Kind, program: &Path, folder: &Path) -> Vec<Case
     let mut first: Option<Run> = None;
     let mut cases = Vec::new();
     for processes in [1, 2, 4, 8] {
-        let title = format!("{name}, {processes} processes, {TIMES} times free and on one processor");
+        let title = format!("{name}, {processes} processes, {}", times());
         if !guest::is_chosen(&title) {
             continue;
         }
