@@ -63,7 +63,7 @@ use crate::engines::qp::QueuePair;
 use crate::engines::qp::datagram::MULTICAST_QP;
 use crate::engines::qp::dct::Peer;
 use crate::engines::qp::replies::Expected;
-use crate::engines::qp::send::{copy_blocks, copy_index};
+use crate::engines::qp::send::{copy_blocks, copy_index, names_wqe};
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::dma::NoMemory;
 use crate::ground::event::Event;
@@ -470,8 +470,10 @@ impl Executor<'_> {
         let end = copy_index(begin).wrapping_add(copy_blocks(begin));
         // One that says nothing new is late.
         let is_new = |than: u16| end.wrapping_sub(than) < 1 << 15;
-        if is_new(qp.sq.rung) {
-            qp.sq.rung = end;
+        if !names_wqe(begin) {
+            qp.sq.rung = None;
+        } else if qp.sq.rung.is_none_or(is_new) {
+            qp.sq.rung = Some(end);
         }
         if !qp.params.has_record && is_new(qp.sq.posted) {
             qp.sq.posted = end;

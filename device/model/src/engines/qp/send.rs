@@ -48,8 +48,8 @@ pub(crate) struct SendQueue {
     pub(crate) head: u16,
     /// First basic block not posted yet.
     pub(crate) posted: u16,
-    /// First basic block beyond the WQEs that doorbells have named.
-    pub(crate) rung: u16,
+    /// First basic block beyond the WQEs that doorbells have named; `None`: the last one [named none](names_wqe), or none has come.
+    pub(crate) rung: Option<u16>,
     /// What the doorbell record counts from that basic block on waits for its doorbell, since then.
     withheld: Option<(u16, Ps)>,
     /// A turn is scheduled.
@@ -169,7 +169,7 @@ impl SendQueue {
     pub(crate) fn rung_before(&mut self, known: u16, now: Ps, long: Ps) -> bool {
         let counted = self.posted;
         let withheld = self.withheld.take();
-        if !self.ends_at(self.rung, known) {
+        if !self.rung.is_some_and(|end| self.ends_at(end, known)) {
             return false;
         }
         let since = withheld.filter(|(from, _)| *from == self.posted).map_or(now, |(_, since)| since);
@@ -213,6 +213,11 @@ pub(crate) fn copy_index(copy: &[u8]) -> u16 {
 /// Basic blocks that a WQE that came by BlueFlame says it has.
 pub(crate) fn copy_blocks(copy: &[u8]) -> u16 {
     blocks_of(&Ctrl::from_prefix_or_zero(copy))
+}
+
+/// Whether a doorbell is the begin of a WQE, as it is to be: one that has no size at least rings for what the record counts.
+pub(crate) fn names_wqe(begin: &[u8]) -> bool {
+    Ctrl::from_prefix_or_zero(begin).get(Ctrl::DS) > 0
 }
 
 /// Basic blocks of a WQE, at least one.
