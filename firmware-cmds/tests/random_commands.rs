@@ -97,7 +97,7 @@ fn command(rng: &mut Rng, made: &Made) -> Vec<u8> {
         input[at] ^= 1 << rng.below(8);
     }
     if rng.one_in(3) {
-        let (layout, at) = rng.pick(&command.input_layouts());
+        let (layout, at) = rng.pick(&command.layouts().collect::<Vec<_>>());
         bound(rng, layout, at, &mut input);
     }
     if rng.one_in(4) {

@@ -167,7 +167,7 @@ impl Watched {
         page.line(&format!("### {number}. {name} ({opcode:#x})\n"));
         let mut fields = Vec::new();
         if let Some(row) = row {
-            row.input_layout().decode(&input, &mut |view, field, value| {
+            row.layout.decode(&input, &mut |view, field, value| {
                 if name == "CREATE_QP" && field.name == "DBR_ADDR" {
                     page.records.push(value);
                 }

@@ -29,7 +29,6 @@ mod flow_table;
 mod general_object;
 mod hca;
 pub mod icmd;
-mod layouts;
 mod mad;
 mod management_reg;
 mod mcg;

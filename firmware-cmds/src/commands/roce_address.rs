@@ -3,7 +3,7 @@
 use hca_spec::command::Status;
 use hca_spec::ids::Gid;
 use hca_spec::nic_vport::{
-    QueryRoceAddressOut, ROCE_IPV4, ROCE_IPV6, ROCE_V1, ROCE_V2, RoceAddr, RoceAddressIn, VportIn,
+    QueryRoceAddressOut, ROCE_IPV4, ROCE_IPV6, ROCE_V1, ROCE_V2, RoceAddr, RoceAddressIn,
 };
 
 use super::call::{done, reply};
@@ -14,8 +14,6 @@ use crate::firmware::Firmware;
 use crate::limits::ROCE_ADDRESSES;
 use crate::port::{Mac, RoceAddress, RoceVersion};
 
-/// Length of QUERY_ROCE_ADDRESS's input.
-pub(super) const QUERY_LEN: usize = VportIn::SIZE;
 /// The last VLAN (IEEE 802.1Q table 9-2).
 const LAST_VLAN: u32 = 0xffe;
 

@@ -6,6 +6,7 @@ use hca_spec::bsf::MAX_PSVS;
 use hca_spec::cmd::{CreateUmemIn, PAS_OFFSET};
 use hca_spec::command::{InHeader, Opcode};
 use hca_spec::flow::SetFteIn;
+use hca_spec::layout::Layout;
 use hca_spec::rewrite::AllocModifyHeaderContextIn;
 use hca_spec::transport::RQT_LIST;
 use hca_spec::xrq::CreateXrqIn;
@@ -32,6 +33,11 @@ pub struct Command {
     pub opcode: Opcode,
     /// Its name in the PRM.
     pub name: &'static str,
+    /// The structure of its input. Commands that name one object, and those that name nothing, share theirs; what is of no fixed
+    /// form behind it (lists, registers) is not part of it.
+    pub layout: &'static Layout,
+    /// What lies in the input beside or behind its structure, and at which byte. Where it may have several forms, they lie in one place.
+    pub forms: &'static [(&'static Layout, usize)],
     /// Length of its input's layout in bytes, header included. Drivers may send less: what is missing is zero.
     pub input: usize,
     /// Length of its output's layout in bytes, header included. Drivers may have less room: the rest is cut off.
@@ -53,6 +59,11 @@ pub struct Command {
 }
 
 impl Command {
+    /// All structures of its input and their first bytes: the header, [`Command::layout`], and [`Command::forms`].
+    pub fn layouts(&self) -> impl Iterator<Item = (&'static Layout, usize)> {
+        [(&InHeader::LAYOUT, 0), (self.layout, 0)].into_iter().chain(self.forms.iter().copied())
+    }
+
     /// A valid input: on an adapter with the objects of `fixture` it succeeds, unless the objects' states don't allow
     /// it. Its user is the kernel.
     pub fn template(&self, fixture: &Fixture) -> Vec<u8> {

@@ -78,7 +78,7 @@ fn collect(layout: &Layout, base: usize, all: &mut Vec<Place>) {
 fn fields_of(input: &[u8]) -> Vec<Place> {
     let Some(command) = commands::row_of(input) else { return Vec::new() };
     let mut all = Vec::new();
-    for (layout, at) in command.input_layouts() {
+    for (layout, at) in command.layouts() {
         collect(layout, at, &mut all);
     }
     let opcode = InHeader::OPCODE.offset();

@@ -185,7 +185,7 @@ impl Coverage {
         let status = if refused.is_some() { format!("{said} {syndrome:#010x}") } else { said };
         if let Some(row) = row {
             let fields = used.fields.entry(name.clone()).or_default();
-            row.input_layout().decode(input, &mut |view, field, value| {
+            row.layout.decode(input, &mut |view, field, value| {
                 if value != 0 && !universe::is_header(view, field) {
                     count(fields, universe::field_name(view, field));
                 }

@@ -82,7 +82,7 @@ pub fn commands() -> Vec<String> {
 pub fn fields(command: &str) -> Vec<String> {
     let Some(row) = TABLE.iter().find(|row| row.name == command) else { return Vec::new() };
     let mut names = Vec::new();
-    row.input_layout().decode(&[0; MOST_INPUT], &mut |view, field, _| {
+    row.layout.decode(&[0; MOST_INPUT], &mut |view, field, _| {
         if !is_header(view, field) {
             names.push(field_name(view, field));
         }

@@ -195,7 +195,7 @@ impl Answered {
         let said = known.map_or_else(|| format!("{status:#x}"), |status| format!("{status:?}"));
         let mut fields = Vec::new();
         if let Some(row) = row {
-            row.input_layout().decode(&input, &mut |view, field, value| {
+            row.layout.decode(&input, &mut |view, field, value| {
                 if value != 0 && !is_header(view, field) {
                     fields.push((field_name(view, field), format!("{value:#x}")));
                 }

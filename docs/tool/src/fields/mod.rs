@@ -123,7 +123,7 @@ fn files_of(command: &Command, place: &Place, readers: &Readers) -> BTreeSet<Str
     let mut files = BTreeSet::new();
     let bits = place.at..place.at + place.bits.max(1);
     let union = UNIONS.iter().find(|(structure, _)| place.path.iter().any(|of| of == structure));
-    for (layout, at) in command.input_layouts() {
+    for (layout, at) in command.layouts() {
         flatten(layout, 8 * at, &[], &mut |path, field, range| {
             let other = UNIONS.iter().any(|(_, layout)| path.contains(layout))
                 && !union.is_some_and(|(_, layout)| path.contains(layout));

@@ -333,6 +333,34 @@ fn names_objects_and_times_agree() {
     }
 }
 
+/// A command's structure is as long as its row says, or the row has something of another form behind it.
+#[test]
+fn inputs_are_as_long_as_their_structures() {
+    for command in TABLE {
+        let (layout, name) = (command.layout, command.name);
+        assert!(layout.size <= command.input, "{name}: {}", layout.name);
+        // Its end is written down where the input goes on: with a name, a context that is an output elsewhere, parameters of a point.
+        let goes_on = matches!(
+            command.opcode,
+            Opcode::SetDriverVersion | Opcode::ModifyHcaVportContext | Opcode::ModifyCongParams
+        );
+        assert_eq!(layout.size < command.input, goes_on, "{name}: {}", layout.name);
+    }
+}
+
+/// Who names an object has a field for its number there.
+#[test]
+fn objects_have_a_field() {
+    for command in TABLE {
+        let Some(object) = command.object.filter(|object| object.action != Action::Create) else {
+            continue;
+        };
+        let layout = command.layout;
+        let has = layout.fields.iter().any(|field| field.offset == object.at);
+        assert!(has, "{}: {} has no field at {:#x}", command.name, layout.name, object.at);
+    }
+}
+
 mod manners;
 mod masks;
 mod told;
