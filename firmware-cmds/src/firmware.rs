@@ -470,7 +470,7 @@ impl Firmware {
 mod tests {
     use super::*;
     use crate::commands::testing::two_ports;
-    use crate::port::Link;
+    use crate::port::PortLink;
     use crate::speed::LinkSpeed;
     use hca_spec::eqe::port_change;
     use hca_spec::mad::{
@@ -486,10 +486,10 @@ mod tests {
         let mut f = Firmware::new(Config::default());
         let mut effects = Vec::new();
         f.ports.set_link(1, None, &mut effects);
-        f.ports.set_link(2, Some(Link::default()), &mut effects);
+        f.ports.set_link(2, Some(PortLink::default()), &mut effects);
         assert_eq!(effects, [], "nothing changed");
-        f.ports.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
-        f.ports.set_link(1, Some(Link { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
+        f.ports.set_link(1, Some(PortLink { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
+        f.ports.set_link(1, Some(PortLink { width: 1, speed: LinkSpeed::Fdr }), &mut effects);
         assert_eq!(effects, [event(port_change::INITIALIZED)]);
         let info = f.ports.ports[0].port.info();
         assert_eq!((info.get(PortInfo::LINK_WIDTH_ACTIVE), info.get(PortInfo::LINK_SPEED_ACTIVE)), (1, 4));
@@ -513,7 +513,7 @@ mod tests {
             (f.ports.numbers(), f.ports.port(0).is_some(), f.ports.port(3).is_some()),
             (1..=2, false, false)
         );
-        f.ports.set_link(2, Some(Link::default()), &mut effects);
+        f.ports.set_link(2, Some(PortLink::default()), &mut effects);
         assert_eq!(effects, [Effect::PortChange { port: 2, sub_type: port_change::INITIALIZED }]);
         let states = |f: &Firmware| f.ports.ports.iter().map(|p| p.port.state).collect::<Vec<_>>();
         assert_eq!(states(&f), [port_state::DOWN, port_state::INIT]);

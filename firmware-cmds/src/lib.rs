@@ -83,7 +83,7 @@ pub use nic::NicVport;
 pub use notice::{BUILT_IN_MANAGER, KeyViolation};
 pub use personality::{Personality, PortKind};
 pub use port::{
-    Ethernet, EthernetCounters, FrameClass, Link, LinkOffer, Pause, Port, PortCounters, RoceAddress,
+    Ethernet, EthernetCounters, FrameClass, LinkOffer, Pause, Port, PortCounters, PortLink, RoceAddress,
     RoceVersion,
 };
 pub use ports::Ports;

@@ -3,7 +3,7 @@
 //! Cables are passive copper with QSFP ends, whose memory has one page that can't be written. Source: SFF-8636
 //! rev 2.10a, tables 6-1 (lower page) and 6-14 (upper page 00h); SFF-8024 rev 4.11, tables 4-1, 4-3 and 4-4 (codes).
 
-use crate::port::Link;
+use crate::port::PortLink;
 use crate::speed::LinkSpeed;
 
 /// Bytes of a module's memory that can be seen at once, and from where on a page is.
@@ -26,7 +26,7 @@ pub enum Module {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copper {
     /// What it carries at most.
-    pub most: Link,
+    pub most: PortLink,
     /// Length, m; 0 if it is shorter than one.
     pub metres: u8,
     /// What tells it from others, the same at both ends.
@@ -136,11 +136,11 @@ fn text<const LEN: usize>(text: &str) -> [u8; LEN] {
 #[cfg(test)]
 mod tests {
     use super::{Copper, Module};
-    use crate::port::Link;
+    use crate::port::PortLink;
     use crate::speed::LinkSpeed;
 
     fn cable(speed: LinkSpeed) -> [u8; 256] {
-        let cable = Copper { most: Link { width: 4, speed }, metres: 3, serial: 0x1234 };
+        let cable = Copper { most: PortLink { width: 4, speed }, metres: 3, serial: 0x1234 };
         Module::Copper(cable).memory().unwrap()
     }
 

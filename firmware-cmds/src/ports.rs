@@ -10,7 +10,7 @@ use crate::module::Module;
 use crate::notice::Notices;
 use crate::pcie::Pcie;
 use crate::personality::{FirmwareVersion, PortKind, PortProfile};
-use crate::port::{Link, Port, Role};
+use crate::port::{Port, PortLink, Role};
 use crate::profile::Config;
 use crate::sensor::Sensor;
 use crate::settings::{Delivered, Settings};
@@ -190,7 +190,7 @@ impl Ports {
 
     /// The link of a port trained (to INIT) or was lost (to DOWN). A port that a subnet manager disabled
     /// stays down.
-    pub fn set_link(&mut self, port: u8, link: Option<Link>, effects: &mut Vec<Effect>) {
+    pub fn set_link(&mut self, port: u8, link: Option<PortLink>, effects: &mut Vec<Effect>) {
         if let Some(p) = self.port_mut(port) {
             p.set_link(link, effects);
         }

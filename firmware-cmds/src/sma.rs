@@ -259,7 +259,7 @@ impl AdapterPort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::Link;
+    use crate::port::PortLink;
     use crate::profile::Config;
     use crate::speed::LinkSpeed;
     use hca_spec::eqe::port_change;
@@ -285,7 +285,7 @@ mod tests {
     impl ManagedAdapter {
         fn up() -> Self {
             let mut r = Self { f: Ports::new(Config::default()), effects: Vec::new() };
-            r.f.set_link(1, Some(Link::default()), &mut r.effects);
+            r.f.set_link(1, Some(PortLink::default()), &mut r.effects);
             r.effects.clear();
             r
         }
@@ -331,7 +331,7 @@ mod tests {
         assert!(p.is_own_lid(Lid(7)) && !p.is_own_lid(Lid(8)));
         assert_eq!(set_state(&mut r, port_state::DOWN), 0);
         assert_eq!(r.events(), [port_change::DOWN]);
-        r.f.set_link(1, Some(Link::default()), &mut r.effects);
+        r.f.set_link(1, Some(PortLink::default()), &mut r.effects);
         assert_eq!(r.events(), [port_change::INITIALIZED], "the link trains again");
         assert_eq!(r.f.ports[0].port.info().get(PortInfo::LID), 7, "configuration outlives the link");
     }
@@ -342,11 +342,11 @@ mod tests {
         let physical = |state| move |p: &mut PortInfo| _ = p.set(PortInfo::PORT_PHYSICAL_STATE, state);
         assert_eq!(r.change(physical(phys_state::DISABLED)), 0);
         assert_eq!(r.events(), [port_change::DOWN]);
-        r.f.set_link(1, Some(Link::default()), &mut r.effects);
+        r.f.set_link(1, Some(PortLink::default()), &mut r.effects);
         assert_eq!((r.events(), r.f.ports[0].port.state), (vec![], port_state::DOWN));
         assert_eq!(r.change(physical(phys_state::POLLING)), 0);
         assert_eq!(std::mem::take(&mut r.effects), [Effect::PortEnabled { port: 1 }]);
-        r.f.set_link(1, Some(Link::default()), &mut r.effects);
+        r.f.set_link(1, Some(PortLink::default()), &mut r.effects);
         assert_eq!(r.events(), [port_change::INITIALIZED]);
         assert_eq!(r.change(physical(1)), STATUS_INVALID_VALUE, "no sleep");
     }
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(answer.get(Mad::STATUS), 0);
         let speeds = |m: &Mad| m.smp_data().bytes()[..16].to_vec();
         assert_eq!(speeds(&answer), [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0], "FDR10, not active");
-        let fdr10 = Link { speed: LinkSpeed::Fdr10, ..Link::default() };
+        let fdr10 = PortLink { speed: LinkSpeed::Fdr10, ..PortLink::default() };
         r.f.set_link(1, Some(fdr10), &mut r.effects);
         let mut m = smp(METHOD_SET, attr::VENDOR_EXT_PORT_INFO, 1);
         assert_eq!(speeds(&r.ask(&m))[11..], [1, 0, 0, 0, 1], "active; a Set that enables no change");
@@ -571,7 +571,7 @@ mod tests {
         r.f.change_capabilities(1, port_cap::IS_SM, 0);
         r.f.set_link(1, None, &mut r.effects);
         assert_eq!((r.f.poll_at(1), r.f.poll(1, 5)), (None, None), "no link");
-        r.f.set_link(1, Some(Link::default()), &mut r.effects);
+        r.f.set_link(1, Some(PortLink::default()), &mut r.effects);
         assert_eq!(r.f.poll_at(1), Some(0));
         let d = r.f.poll(1, 5).expect("a trap");
         assert_eq!((d.port, d.address), (1, Address::smp(Lid(7), Lid(1))));
@@ -617,7 +617,7 @@ mod tests {
     fn no_agents_on_ethernet() {
         let config = Config { port_kind: PortKind::Ethernet, ..Config::default() };
         let mut r = ManagedAdapter { f: Ports::new(config), effects: Vec::new() };
-        r.f.set_link(1, Some(Link::default()), &mut r.effects);
+        r.f.set_link(1, Some(PortLink::default()), &mut r.effects);
         let get = smp(METHOD_GET, attr::NODE_INFO, 0);
         assert_eq!(r.f.mad(1, &get, &mut r.effects), None);
         let wire = arrival(Address::smp(Lid(9), Lid(7)));

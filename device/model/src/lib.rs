@@ -47,8 +47,8 @@ pub use ground::epoch::{DUE, EPOCH, Start};
 pub use ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 pub use ground::{dma, time, timing};
 pub use hca_firmware::{
-    Config as FirmwareConfig, Disposal, FunctionId, Link as PortLink, LinkOffer, LinkSpeed, PortCounters,
-    PortKind, QCounter, Resources, Snapshot, SwitchConfig as SwitchIdentity, personality,
+    Config as FirmwareConfig, Disposal, FunctionId, LinkOffer, LinkSpeed, PortCounters, PortKind, PortLink,
+    QCounter, Resources, Snapshot, SwitchConfig as SwitchIdentity, personality,
 };
 pub use hca_spec::management::vsc;
 pub use hca_spec::rules;

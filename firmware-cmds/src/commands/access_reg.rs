@@ -39,7 +39,7 @@ pub(super) fn template(_: &Fixture) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::commands::testing::{Bench, register};
-    use crate::port::Link;
+    use crate::port::PortLink;
     use hca_spec::command::{Opcode, Status};
     use hca_spec::eqe::port_change;
     use hca_spec::mad::{PortInfo, port_cap};
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn port_registers() {
         let mut b = Bench::initialized();
-        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(PortLink::default()), &mut Vec::new());
         let mut ptys = [0; 0x40];
         ptys[1] = 1;
         let r = register(&mut b, 0x5004, false, &ptys);
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_host_chooses_speeds() {
         let mut b = Bench::initialized();
-        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(PortLink::default()), &mut Vec::new());
         let mut ptys = [0; 0x40];
         ptys[1..4].copy_from_slice(&[1, 0, 1]);
         let read = register(&mut b, 0x5004, false, &ptys);
@@ -91,7 +91,7 @@ mod tests {
         let r = register(&mut b, 0x5004, true, &ptys);
         assert_eq!((r.status(), &r.output[16 + 0x1c..16 + 0x20]), (Status::Ok, &[0, 5, 0, 1][..]));
         b.fw.ports.set_link(1, None, &mut Vec::new());
-        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(PortLink::default()), &mut Vec::new());
         let r = register(&mut b, 0x5004, false, &ptys);
         assert_eq!(r.output[16 + 0x28..16 + 0x2c], [0, 4, 0, 1], "4x SDR");
         ptys[0x1e..0x20].copy_from_slice(&[0, 0x40]);
@@ -114,17 +114,17 @@ mod tests {
             (r.output[18] & 0xf, r.output[19] & 0xf)
         };
         assert_eq!(states(&mut b, [1 << 16, 0]), (1, 2), "enabled, the link is not trained");
-        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(PortLink::default()), &mut Vec::new());
         assert_eq!(states(&mut b, [1 << 16, 0]), (1, 1));
         b.effects.clear();
         assert_eq!(states(&mut b, [1 << 16 | 2 << 8, 1 << 31]), (2, 2));
         assert_eq!(b.effects, [Effect::PortChange { port: 1, sub_type: port_change::DOWN }]);
-        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(PortLink::default()), &mut Vec::new());
         assert_eq!(states(&mut b, [1 << 16 | 1 << 8, 0]), (2, 2), "the update bit is not set");
         b.effects.clear();
         assert_eq!(states(&mut b, [1 << 16 | 1 << 8, 1 << 31]), (1, 2), "on, and not trained yet");
         assert_eq!(b.effects, [Effect::PortEnabled { port: 1 }]);
-        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(PortLink::default()), &mut Vec::new());
         assert_eq!(states(&mut b, [1 << 16, 0]), (1, 1));
         let bad = [1u32 << 16 | 9 << 8, 1 << 31, 0, 0].map(u32::to_be_bytes).concat();
         assert_eq!(register(&mut b, 0x5006, true, &bad).status(), Status::BadParam);

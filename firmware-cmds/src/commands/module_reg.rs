@@ -58,7 +58,7 @@ mod tests {
 
     use super::super::testing::{Bench, ethernet, register};
     use crate::module::{Copper, Module};
-    use crate::port::Link;
+    use crate::port::PortLink;
 
     fn request(module: u32, from: u32, length: u32, len: usize) -> Vec<u8> {
         let mut head = Mcia::new();
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn what_is_in_the_cage() {
         for mut b in [Bench::initialized(), Bench::initialized_with(ethernet())] {
-            let cable = Copper { most: Link::default(), metres: 1, serial: 7 };
+            let cable = Copper { most: PortLink::default(), metres: 1, serial: 7 };
             for (module, status) in [
                 (Module::Loopback, mcia_status::NO_MEMORY),
                 (Module::Empty, mcia_status::NOT_CONNECTED),
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn refused() {
         let mut b = Bench::initialized();
-        let cable = Copper { most: Link::default(), metres: 1, serial: 7 };
+        let cable = Copper { most: PortLink::default(), metres: 1, serial: 7 };
         b.fw.ports.put_in_cage(1, Module::Copper(cable));
         let mut ask = |data: &[u8], write| {
             let r = register(&mut b, reg::MCIA, write, data);

@@ -294,7 +294,7 @@ pub(super) fn modify_state_template(_: &Fixture) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::commands::testing::{Bench, ethernet};
-    use crate::port::Link;
+    use crate::port::PortLink;
     use hca_spec::be64;
     use hca_spec::command::Opcode;
 
@@ -441,7 +441,7 @@ mod tests {
         let mut b = Bench::initialized_with(ethernet());
         let state = |b: &mut Bench, op_mod| b.run(Opcode::QueryVportState, op_mod, &[], 16).output[0xf];
         assert_eq!((state(&mut b, 0), state(&mut b, 2)), (0x20, 0x20));
-        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(PortLink::default()), &mut Vec::new());
         assert_eq!((state(&mut b, 0), state(&mut b, 2)), (0x21, 0x21));
         let set = |b: &mut Bench, op_mod, admin: u8| {
             b.run(Opcode::ModifyVportState, op_mod, &[0, 0, 0, 0, 0, 0, 0, admin << 4], 16).status()

@@ -178,14 +178,14 @@ pub(super) fn table_template(_: &Fixture) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::commands::testing::{Bench, two_ports};
-    use crate::port::Link;
+    use crate::port::PortLink;
     use hca_spec::command::Opcode;
     use hca_spec::mad::{port_cap, port_state};
 
     #[test]
     fn context_is_the_port() {
         let mut b = Bench::initialized();
-        b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(1, Some(PortLink::default()), &mut Vec::new());
         let r = b.object_into(Opcode::QueryHcaVportContext, 0, 0x210);
         let c = Context::from_prefix_or_zero(&r.output);
         assert_eq!((c.get(Context::VPORT_STATE), c.get(Context::HAS_SMI)), (port_state::INIT, 1));
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn of_two_ports() {
         let mut b = Bench::initialized_with(two_ports());
-        b.fw.ports.set_link(2, Some(Link::default()), &mut Vec::new());
+        b.fw.ports.set_link(2, Some(PortLink::default()), &mut Vec::new());
         b.fw.ports.ports[1].port.counters.xmit(100);
         let guid = b.fw.config.port_guid;
         for (port, state, port_guid, bytes) in [

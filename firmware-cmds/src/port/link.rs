@@ -12,14 +12,14 @@ use crate::speed::LinkSpeed;
 
 /// A trained link, or what a cable can carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link {
+pub struct PortLink {
     /// Lanes: 1, 2, 4, 8 or 12.
     pub width: u8,
     /// Rate of a lane.
     pub speed: LinkSpeed,
 }
 
-impl Default for Link {
+impl Default for PortLink {
     fn default() -> Self {
         Self { width: 4, speed: LinkSpeed::Edr }
     }
@@ -92,7 +92,7 @@ pub struct LinkOffer {
 
 impl LinkOffer {
     /// Everything up to that width and speed.
-    pub fn up_to(link: Link) -> Self {
+    pub fn up_to(link: PortLink) -> Self {
         let widths = WIDTHS.iter().filter(|(lanes, _)| *lanes <= link.width);
         let speeds = SPEEDS.into_iter().filter(|speed| *speed <= link.speed);
         Self {
@@ -108,10 +108,10 @@ impl LinkOffer {
     }
 
     /// The widest and fastest of it; `None` if there is none.
-    pub fn best(self) -> Option<Link> {
+    pub fn best(self) -> Option<PortLink> {
         let (width, _) = WIDTHS.iter().rev().find(|(_, code)| *code & u32::from(self.widths) != 0)?;
         let speed = SPEEDS.into_iter().find(|speed| speed_bit(*speed) & self.speeds != 0)?;
-        Some(Link { width: *width, speed })
+        Some(PortLink { width: *width, speed })
     }
 }
 
@@ -149,13 +149,13 @@ impl Port {
 
     /// What this port makes of a cable: the widest and fastest that the cable carries and a subnet manager left
     /// enabled. `None`: nothing in common, the link does not train.
-    pub fn negotiate(&self, cable: Link) -> Option<Link> {
+    pub fn negotiate(&self, cable: PortLink) -> Option<PortLink> {
         self.offer(cable).best()
     }
 
     /// What this port tells the other end of a cable that it can train to: what the cable carries and a subnet manager
     /// left enabled.
-    pub fn offer(&self, cable: Link) -> LinkOffer {
+    pub fn offer(&self, cable: PortLink) -> LinkOffer {
         let info = &self.info;
         // A port that meets a wider or faster cable than it knows is a port for that cable.
         let code = width_code(cable.width);
@@ -175,12 +175,12 @@ impl Port {
     }
 
     /// The link as it trained; `None` when it is down.
-    pub fn link(&self) -> Option<Link> {
+    pub fn link(&self) -> Option<PortLink> {
         self.link.and_then(|cable| self.negotiate(cable)).filter(|_| self.state != port_state::DOWN)
     }
 
     /// The link trained or was lost; a disabled port stays down.
-    pub(crate) fn set_link(&mut self, link: Option<Link>, effects: &mut impl PortEvents) {
+    pub(crate) fn set_link(&mut self, link: Option<PortLink>, effects: &mut impl PortEvents) {
         self.link = link;
         if let Some(link) = link {
             self.equip(link);
@@ -202,7 +202,7 @@ impl Port {
     }
 
     /// Makes the port one that supports the cable.
-    fn equip(&mut self, cable: Link) {
+    fn equip(&mut self, cable: PortLink) {
         let code = width_code(cable.width);
         if self.info.get(PortInfo::LINK_WIDTH_SUPPORTED) & code == 0 {
             for field in [PortInfo::LINK_WIDTH_SUPPORTED, PortInfo::LINK_WIDTH_ENABLED] {
@@ -363,7 +363,7 @@ mod tests {
             (2, LinkSpeed::Hdr, (16, 4, 4, 0)),
         ] {
             let mut p = port();
-            let link = Link { width, speed };
+            let link = PortLink { width, speed };
             p.set_link(Some(link), &mut Vec::<Effect>::new());
             let i = p.info();
             let got = (
@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn what_is_enabled_is_trained() {
         let mut p = port();
-        let cable = Link { width: 4, speed: LinkSpeed::Edr };
+        let cable = PortLink { width: 4, speed: LinkSpeed::Edr };
         let enable = |p: &mut Port, change: &dyn Fn(&mut PortInfo)| {
             let mut new = PortInfo::new();
             change(&mut new);
@@ -394,24 +394,24 @@ mod tests {
         };
         assert_eq!(p.negotiate(cable), Some(cable));
         assert!(enable(&mut p, &|i| _ = i.set(PortInfo::LINK_SPEED_EXT_ENABLED, 1)));
-        assert_eq!(p.negotiate(cable), Some(Link { width: 4, speed: LinkSpeed::Fdr }));
+        assert_eq!(p.negotiate(cable), Some(PortLink { width: 4, speed: LinkSpeed::Fdr }));
         assert!(enable(&mut p, &|i| _ = i.set(PortInfo::LINK_SPEED_EXT_ENABLED, 30)));
         assert_eq!(p.negotiate(cable).unwrap().speed, LinkSpeed::Fdr10);
         p.enable_vendor_speeds(0);
         assert_eq!(p.negotiate(cable).unwrap().speed, LinkSpeed::Qdr);
         assert!(enable(&mut p, &|i| _ =
             i.set(PortInfo::LINK_SPEED_ENABLED, 1).set(PortInfo::LINK_WIDTH_ENABLED, 1)));
-        assert_eq!(p.negotiate(cable), Some(Link { width: 1, speed: LinkSpeed::Sdr }));
+        assert_eq!(p.negotiate(cable), Some(PortLink { width: 1, speed: LinkSpeed::Sdr }));
         assert!(enable(&mut p, &|i| _ = i.set(PortInfo::LINK_SPEED_EXT_ENABLED, 31)));
         assert!(enable(&mut p, &|i| _ = i.set(PortInfo::LINK_WIDTH_ENABLED, 0xff)));
         assert_eq!(p.negotiate(cable), Some(cable));
         assert!(enable(&mut p, &|i| _ = i.set(PortInfo::LINK_WIDTH_ENABLED, 2)));
-        assert_eq!(p.negotiate(Link { width: 1, ..cable }), None, "4x alone, on one lane");
-        let (wide, narrow) = (p.offer(cable), LinkOffer::up_to(Link { width: 1, speed: LinkSpeed::Fdr }));
+        assert_eq!(p.negotiate(PortLink { width: 1, ..cable }), None, "4x alone, on one lane");
+        let (wide, narrow) = (p.offer(cable), LinkOffer::up_to(PortLink { width: 1, speed: LinkSpeed::Fdr }));
         assert_eq!(wide.common(narrow).best(), None);
-        let slow = LinkOffer::up_to(Link { width: 12, speed: LinkSpeed::Fdr });
+        let slow = LinkOffer::up_to(PortLink { width: 12, speed: LinkSpeed::Fdr });
         assert_eq!(wide.common(slow), slow.common(wide));
-        assert_eq!(wide.common(slow).best(), Some(Link { width: 4, speed: LinkSpeed::Fdr }));
+        assert_eq!(wide.common(slow).best(), Some(PortLink { width: 4, speed: LinkSpeed::Fdr }));
         for (field, value) in [
             (PortInfo::LINK_WIDTH_ENABLED, 8),
             (PortInfo::LINK_SPEED_ENABLED, 9),

@@ -25,7 +25,7 @@ pub use counters::PortCounters;
 pub use ethernet::{Ethernet, EthernetCounters, FrameClass, Mac, Pause, RoceAddress, RoceVersion};
 pub(crate) use key::KeyCheck;
 use key::Lease;
-pub use link::{Link, LinkOffer};
+pub use link::{LinkOffer, PortLink};
 
 use crate::effect::Effect;
 use crate::limits::{GUIDS, PKEYS};
@@ -79,7 +79,7 @@ pub struct Port {
     role: Role,
     number: u8,
     /// What the cable carries, if its other end is there.
-    link: Option<Link>,
+    link: Option<PortLink>,
     fdr10_enabled: u32,
     fdr10_active: u32,
     lease: Lease,

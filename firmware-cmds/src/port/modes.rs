@@ -133,7 +133,7 @@ impl Port {
 mod tests {
     use super::*;
     use crate::effect::Effect;
-    use crate::port::{Link, Role};
+    use crate::port::{PortLink, Role};
     use crate::speed::LinkSpeed;
 
     const SDR: u32 = 1;
@@ -145,7 +145,7 @@ mod tests {
         let e = &mut Vec::<Effect>::new();
         port.set_link(None, e);
         assert_eq!(port.active_modes(), Modes::default(), "down");
-        port.set_link(Some(Link::default()), e);
+        port.set_link(Some(PortLink::default()), e);
         port.active_modes()
     }
 
@@ -192,7 +192,7 @@ mod tests {
             (12, LinkSpeed::Fdr, (0x10, 0x10)),
         ] {
             let mut port = Port::new(Role::Adapter, 1, 1, "");
-            port.set_link(Some(Link { width, speed }), &mut Vec::<Effect>::new());
+            port.set_link(Some(PortLink { width, speed }), &mut Vec::<Effect>::new());
             assert_eq!(port.active_modes(), Modes { widths: modes.0, speeds: modes.1 });
             assert_eq!(port.capable_modes().widths & modes.0, modes.0);
         }

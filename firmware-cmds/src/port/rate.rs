@@ -6,7 +6,7 @@ use hca_spec::mad::{PortInfo, port_state};
 use hca_spec::register::eth_proto;
 
 use super::Port;
-use super::link::{Link, speed_bits, width_code};
+use super::link::{PortLink, speed_bits, width_code};
 use crate::speed::LinkSpeed;
 
 /// A rate: lanes, their speed, what it is in 100 Mb/s, its bits in PTYS, the first of which means a copper cable.
@@ -82,7 +82,7 @@ impl Port {
     pub(crate) fn rates(&self) -> Rates {
         let capable = all_bits(self.rates_of(false));
         let active =
-            self.link().filter(|_| self.state != port_state::DOWN).and_then(|Link { width, speed }| {
+            self.link().filter(|_| self.state != port_state::DOWN).and_then(|PortLink { width, speed }| {
                 RATES.iter().find(|rate| rate.width == width && rate.speed == speed)
             });
         let wanted = all_bits(self.rates_of(true)) & self.ethernet().map_or(0, |eth| eth.rates_wanted);
@@ -138,7 +138,7 @@ mod tests {
         ] {
             let mut p = port();
             assert_eq!((p.rates().active, p.rates().rate), (0, 0), "down");
-            p.set_link(Some(Link { width, speed }), &mut Vec::<Effect>::new());
+            p.set_link(Some(PortLink { width, speed }), &mut Vec::<Effect>::new());
             let rates = p.rates();
             assert_eq!((rates.active, rates.rate), (bit, rate), "{width}x {speed:?}");
             assert_eq!(rates.capable & rates.active, bit);
@@ -150,19 +150,19 @@ mod tests {
     fn what_is_wanted_holds_from_the_next_training_on() {
         let mut p = port();
         let e = &mut Vec::<Effect>::new();
-        p.set_link(Some(Link::default()), e);
+        p.set_link(Some(PortLink::default()), e);
         // 25 and 40 Gb/s: an EDR lane, or four of QDR; but not four of EDR.
         assert!(p.want_rates(eth_proto::CR_25G | eth_proto::CR4_40G));
         p.disable(e);
         p.enable(e);
-        p.set_link(Some(Link::default()), e);
+        p.set_link(Some(PortLink::default()), e);
         assert_eq!(p.rates().rate, 400);
         assert!(p.want_rates(eth_proto::CR_25G));
-        p.set_link(Some(Link::default()), e);
+        p.set_link(Some(PortLink::default()), e);
         assert_eq!((p.rates().rate, p.rates().wanted), (250, eth_proto::CR_25G));
         assert!(!p.want_rates(0) && !p.want_rates(1), "what the port can't do");
         assert!(p.want_rates(u32::MAX));
-        p.set_link(Some(Link::default()), e);
+        p.set_link(Some(PortLink::default()), e);
         assert_eq!(p.rates().rate, 1000);
     }
 }

@@ -23,7 +23,7 @@ use crate::directed::{self, Step};
 use crate::limits::PKEYS;
 use crate::notice::{self, Notices};
 use crate::personality::PortKind;
-use crate::port::{Link, Port, PortEvents, Role};
+use crate::port::{Port, PortEvents, PortLink, Role};
 use crate::profile::mac_of;
 pub use tables::{LINEAR_CAP, MULTICAST_CAP};
 use tables::{Linear, Multicast};
@@ -162,7 +162,7 @@ impl Switch {
     /// The subnet manager is told: PortStateChange and trap 128. It is not told of a port that a Set(PortInfo) took
     /// down: PortStateChange stands for what the link state machines did of themselves, and Sets leave it as it is
     /// (IBTA vol 1 14.2.5.4; trap 128 reports that bit's cause, 13.4.8.1). The link's training again is told.
-    pub fn set_link(&mut self, port: u8, link: Option<Link>, effects: &mut Vec<SwitchEffect>) {
+    pub fn set_link(&mut self, port: u8, link: Option<PortLink>, effects: &mut Vec<SwitchEffect>) {
         let Some(p) = self.port_mut(port).filter(|_| port != 0) else { return };
         let before = p.state;
         p.set_link(link, effects);

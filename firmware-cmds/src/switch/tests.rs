@@ -35,7 +35,7 @@ impl ManagedSwitch {
         };
         let mut r = Self { s: Switch::new(config), effects: Vec::new() };
         for port in 1..=3 {
-            r.s.set_link(port, Some(Link::default()), &mut r.effects);
+            r.s.set_link(port, Some(PortLink::default()), &mut r.effects);
         }
         r.effects.clear();
         r
@@ -163,12 +163,12 @@ fn links_come_and_go() {
     r.effects.clear();
     assert_eq!(r.port(1, |p| _ = p.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::DISABLED)), 0);
     assert_eq!(r.effects, [SwitchEffect::PortChange { port: 1, sub_type: port_change::DOWN }]);
-    r.s.set_link(1, Some(Link::default()), &mut r.effects);
+    r.s.set_link(1, Some(PortLink::default()), &mut r.effects);
     assert!(r.s.port(1).unwrap().is_disabled() && changed(&mut r) == 0);
     r.effects.clear();
     assert_eq!(r.port(1, |p| _ = p.set(PortInfo::PORT_PHYSICAL_STATE, phys_state::POLLING)), 0);
     assert_eq!(r.effects, [SwitchEffect::PortEnabled { port: 1 }]);
-    r.s.set_link(1, Some(Link::default()), &mut r.effects);
+    r.s.set_link(1, Some(PortLink::default()), &mut r.effects);
     assert_eq!((changed(&mut r), r.s.port(1).unwrap().state), (1, port_state::INIT));
     r.s.set_link(0, None, &mut r.effects);
     assert_eq!(r.s.port(0).unwrap().state, port_state::ACTIVE, "port 0 has no link");

@@ -1,7 +1,7 @@
 //! Commands for the firmware alone.
 
 use hca_firmware::personality::Personality;
-use hca_firmware::{Config, Effect, Execution, Firmware, Link, PortKind};
+use hca_firmware::{Config, Effect, Execution, Firmware, PortKind, PortLink};
 use hca_spec::cmd::{AccessRegIn, ObjectOut, reg};
 use hca_spec::command::{InHeader, Opcode, OutHeader};
 use hca_spec::ids::Lid;
@@ -35,7 +35,7 @@ pub(super) fn direct(port_kind: PortKind) -> (Direct, Objects) {
     let personality = Personality::named("connectx6dx").expect("the one with the most commands");
     let config = Config { personality, blueflame: true, port_kind, ..Config::default() };
     let mut e = Direct { firmware: Firmware::new(config), effects: Vec::new() };
-    e.firmware.ports.set_link(1, Some(Link::default()), &mut e.effects);
+    e.firmware.ports.set_link(1, Some(PortLink::default()), &mut e.effects);
     bring_up(&mut e);
     let objects = Objects::create(&mut e, Lid(1));
     (e, objects)

@@ -1,7 +1,9 @@
 //! Management datagrams.
 
 use hca_firmware::port::Port;
-use hca_firmware::{Address, Arrival, Config, Departure, Firmware, Link, LinkSpeed, Switch, SwitchConfig};
+use hca_firmware::{
+    Address, Arrival, Config, Departure, Firmware, LinkSpeed, PortLink, Switch, SwitchConfig,
+};
 use hca_spec::ids::{Lid, Qpn};
 use hca_spec::mad::{
     CLASS_PERF, CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, INITIAL_PATH, METHOD_GET, METHOD_GET_RESP,
@@ -55,16 +57,16 @@ pub fn management(data: &[u8]) {
     let mut adapter = Firmware::new(Config::default());
     let (mut switch_effects, mut effects) = (Vec::new(), Vec::new());
     for port in 1..=PORTS / 2 {
-        switch.set_link(port, Some(Link::default()), &mut switch_effects);
+        switch.set_link(port, Some(PortLink::default()), &mut switch_effects);
     }
-    adapter.ports.set_link(1, Some(Link::default()), &mut effects);
+    adapter.ports.set_link(1, Some(PortLink::default()), &mut effects);
     let mut now = 0;
     for _ in 0..MOST {
         if feed.is_empty() {
             break;
         }
         if feed.one_in(8) {
-            let link = Link {
+            let link = PortLink {
                 width: feed.pick(&[1, 2, 4, 8, 12, 0, 3]),
                 speed: feed.pick(&[LinkSpeed::Sdr, LinkSpeed::Fdr10, LinkSpeed::Edr, LinkSpeed::Hdr]),
             };
@@ -199,7 +201,7 @@ fn ask_tables(feed: &mut Feed<'_>, switch: &mut Switch) {
 fn alive(switch: &mut Switch) {
     let key = switch.port(0).map_or(0, |p| p.info().get(PortInfo::M_KEY));
     let mut effects = Vec::new();
-    switch.set_link(PORTS, Some(Link::default()), &mut effects);
+    switch.set_link(PORTS, Some(PortLink::default()), &mut effects);
     if switch.port(PORTS).is_none_or(|p| p.state == port_state::DOWN) {
         // A manager disabled the port, or left it no speed.
         return;

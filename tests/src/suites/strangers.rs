@@ -152,7 +152,7 @@ fn rest(child: &mut Child) -> Result<String, String> {
 }
 
 /// A link to a process of ours, as far as it has come.
-struct Link {
+struct Peer {
     first: First,
     /// The memory, if it is the peer's, and bytes of its entries.
     own: Option<File>,
@@ -160,7 +160,7 @@ struct Link {
 }
 
 /// Says this first to a process that has been started, and hears what that says.
-fn greet(ours: Ours, listener: Option<UnixListener>, socket: &Path, said: &Said) -> Result<Link, String> {
+fn greet(ours: Ours, listener: Option<UnixListener>, socket: &Path, said: &Said) -> Result<Peer, String> {
     let own = match said.memory && listener.is_some() {
         true => Some(memory(2 * ours.entry() * ENTRIES)?),
         false => None,
@@ -170,10 +170,10 @@ fn greet(ours: Ours, listener: Option<UnixListener>, socket: &Path, said: &Said)
         None => reach(socket)?,
     };
     say(&stream, &said.bytes(ours), own.as_ref())?;
-    Ok(Link { first: hear(stream)?, own, entry: ours.entry() })
+    Ok(Peer { first: hear(stream)?, own, entry: ours.entry() })
 }
 
-impl Link {
+impl Peer {
     /// Its rings: to ours, and from it.
     fn rings(&self) -> Result<[Queue; 2], String> {
         if let Some(own) = &self.own {

@@ -785,7 +785,7 @@ impl Executor<'_> {
         let (index, blocks) = (copy_index(&copy), copy_blocks(&copy));
         let most = self.core.chip.timing.wqe_prefetch() * self.core.chip.timing.wqe_prefetches();
         if qp.sq.keeps(&copy, most)
-            && let mark @ Some(_) = self.core.chip.units.carried(now, qpn.0, index, blocks)
+            && let mark @ Some(_) = self.core.chip.units.cache_from_doorbell(now, qpn.0, index, blocks)
         {
             qp.sq.fetching(index.wrapping_add(blocks), now, mark, 0);
         }

@@ -7,7 +7,7 @@
 //!
 //! Source: IBTA vol 1 7.2 (states of a port), 7.9.4 (credits are told when the link trained), vol 2 5.7 (training).
 
-use hca_firmware::{Link as PortLink, LinkOffer};
+use hca_firmware::{LinkOffer, PortLink};
 
 use crate::ground::time::Ps;
 

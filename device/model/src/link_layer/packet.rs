@@ -13,7 +13,7 @@ use hca_spec::ids::{Gid, Psn};
 use hca_spec::layout::be32;
 use hca_spec::wire::{Bth, Grh, ICRC_SIZE, Lrh, VCRC_SIZE};
 
-use super::path::{Link, Path};
+use super::path::{LinkAddress, Path};
 use super::{eth, ib};
 use crate::ground::region::{Payload, Region};
 use crate::wire::ethernet::Headers;
@@ -180,8 +180,8 @@ impl Packet {
 
     fn bytes_on_link(path: &Path, carried: Carried, payload: usize) -> usize {
         match &path.link {
-            Link::Ib(_) => ib::frame::len(path.grh.is_some(), carried, payload),
-            Link::Eth(address) => eth::frame::len(address, carried, payload),
+            LinkAddress::Ib(_) => ib::frame::len(path.grh.is_some(), carried, payload),
+            LinkAddress::Eth(address) => eth::frame::len(address, carried, payload),
         }
     }
 
@@ -229,7 +229,7 @@ impl Packet {
                 *offset = place;
                 (body.repr.psn, body.repr.ack_req) = (psn, ack_req);
                 // A port that it came to may have written into the address.
-                if let Link::Eth(_) = &path.link {
+                if let LinkAddress::Eth(_) = &path.link {
                     body.path = *path;
                 }
                 (body.domain, body.class) = (None, flow::UNCLASSED);
@@ -336,13 +336,13 @@ impl Packet {
     /// Parses bytes: the headers, and where the payload is.
     fn parse_bytes(&self) -> Result<(Path, Repr, Range<usize>), Malformed> {
         match &self.0.path.link {
-            Link::Ib(_) => {
+            LinkAddress::Ib(_) => {
                 let (address, grh, repr, payload) = ib::frame::parse(&self.0.data, self.due())?;
-                Ok((Path { link: Link::Ib(address), grh }, repr, payload))
+                Ok((Path { link: LinkAddress::Ib(address), grh }, repr, payload))
             }
-            Link::Eth(_) => {
+            LinkAddress::Eth(_) => {
                 let (address, grh, repr, payload) = eth::frame::parse(&self.0.data, self.due())?;
-                Ok((Path { link: Link::Eth(address), grh }, repr, payload))
+                Ok((Path { link: LinkAddress::Eth(address), grh }, repr, payload))
             }
         }
     }
@@ -359,8 +359,8 @@ impl Packet {
     pub(crate) fn check_link(&self) -> Result<(), Malformed> {
         match (self.0.form, &self.0.path.link) {
             (Form::Built, _) => Ok(()),
-            (_, Link::Ib(_)) => ib::frame::check(&self.0.data, self.due()).map(drop),
-            (_, Link::Eth(_)) => eth::frame::check(&self.0.data, self.due()).map(drop),
+            (_, LinkAddress::Ib(_)) => ib::frame::check(&self.0.data, self.due()).map(drop),
+            (_, LinkAddress::Eth(_)) => eth::frame::check(&self.0.data, self.due()).map(drop),
         }
     }
 
@@ -369,8 +369,8 @@ impl Packet {
         self.be_bytes();
         self.0.form = Form::PRESENT;
         match &self.0.path.link {
-            Link::Ib(_) => ib::frame::mark_bad(&mut self.0.data),
-            Link::Eth(_) => eth::frame::mark_bad(&mut self.0.data),
+            LinkAddress::Ib(_) => ib::frame::mark_bad(&mut self.0.data),
+            LinkAddress::Eth(_) => eth::frame::mark_bad(&mut self.0.data),
         }
     }
 
@@ -379,14 +379,14 @@ impl Packet {
     pub(crate) fn set_lane(&mut self, lane: u8) {
         let body = &mut *self.0;
         match &mut body.path.link {
-            Link::Ib(address) if body.form == Form::Built => address.vl = lane & 0xf,
-            Link::Ib(_) => {
+            LinkAddress::Ib(address) if body.form == Form::Built => address.vl = lane & 0xf,
+            LinkAddress::Ib(_) => {
                 if ib::frame::set_vl(&mut body.data, lane) {
                     body.header_changed();
                 }
             }
             // What its tag says stays.
-            Link::Eth(_) => body.class = lane,
+            LinkAddress::Eth(_) => body.class = lane,
         }
     }
 
@@ -394,9 +394,9 @@ impl Packet {
     pub(crate) fn pkey(&self) -> Option<u16> {
         match (self.0.form, &self.0.path.link) {
             (Form::Built, _) => Some(self.0.repr.pkey),
-            (_, Link::Ib(_)) if !ib::frame::is_transport(&self.0.data) => None,
-            (_, Link::Ib(_)) => ib::frame::bth(&self.0.data).map(|bth| bth.get(Bth::P_KEY) as u16),
-            (_, Link::Eth(_)) => eth::frame::bth(&self.0.data).map(|bth| bth.get(Bth::P_KEY) as u16),
+            (_, LinkAddress::Ib(_)) if !ib::frame::is_transport(&self.0.data) => None,
+            (_, LinkAddress::Ib(_)) => ib::frame::bth(&self.0.data).map(|bth| bth.get(Bth::P_KEY) as u16),
+            (_, LinkAddress::Eth(_)) => eth::frame::bth(&self.0.data).map(|bth| bth.get(Bth::P_KEY) as u16),
         }
     }
 
@@ -409,8 +409,8 @@ impl Packet {
     pub(crate) fn transport_header(&self) -> Option<Bth> {
         match (self.0.form, &self.0.path.link) {
             (Form::Built, _) => Some(self.0.bth()),
-            (_, Link::Ib(_)) => ib::frame::bth(&self.0.data),
-            (_, Link::Eth(_)) => eth::frame::bth(&self.0.data),
+            (_, LinkAddress::Ib(_)) => ib::frame::bth(&self.0.data),
+            (_, LinkAddress::Eth(_)) => eth::frame::bth(&self.0.data),
         }
     }
 
@@ -421,8 +421,8 @@ impl Packet {
         let from_bth = carried.bytes_from_bth(self.0.payload.len().next_multiple_of(4));
         let grh = self.0.path.grh.as_ref()?;
         Some(match &self.0.path.link {
-            Link::Ib(_) => grh.to_bytes(from_bth),
-            Link::Eth(address) => eth::frame::network_header(address, grh, from_bth),
+            LinkAddress::Ib(_) => grh.to_bytes(from_bth),
+            LinkAddress::Eth(address) => eth::frame::network_header(address, grh, from_bth),
         })
     }
 
@@ -434,7 +434,7 @@ impl Packet {
     /// Takes bytes as they came from an Ethernet link, with their FCS; nothing is checked before [`Packet::parse`].
     pub fn from_frame_bytes(bytes: Vec<u8>) -> Self {
         let (address, _) = eth::frame::peek(&bytes);
-        let path = Path { link: Link::Eth(address), grh: None };
+        let path = Path { link: LinkAddress::Eth(address), grh: None };
         Self(Box::new(Body { len: bytes.len(), data: bytes, path, ..Body::default() }))
     }
 
@@ -456,8 +456,8 @@ impl Packet {
     /// Of which kind of port's link it is.
     pub fn kind(&self) -> PortKind {
         match &self.0.path.link {
-            Link::Ib(_) => PortKind::InfiniBand,
-            Link::Eth(_) => PortKind::Ethernet,
+            LinkAddress::Ib(_) => PortKind::InfiniBand,
+            LinkAddress::Eth(_) => PortKind::Ethernet,
         }
     }
 
@@ -466,7 +466,7 @@ impl Packet {
     pub(crate) fn frame_of(bytes: Vec<u8>, domain: u32, priority: u8) -> Self {
         let mut packet = Self::frame(bytes);
         packet.0.domain = Some(domain);
-        if let Link::Eth(address) = &mut packet.0.path.link {
+        if let LinkAddress::Eth(address) = &mut packet.0.path.link {
             address.queued(priority);
         }
         packet
@@ -475,7 +475,7 @@ impl Packet {
     /// It leaves its port for a link: the priority that it was queued with stays behind.
     #[inline]
     pub(crate) fn forget_queue(&mut self) {
-        if let Link::Eth(address) = &mut self.0.path.link {
+        if let LinkAddress::Eth(address) = &mut self.0.path.link {
             address.queue = None;
         }
     }
@@ -483,7 +483,7 @@ impl Packet {
     /// It came to a port with those traffic classes: what priority it has there.
     pub(crate) fn prioritise(&mut self, classes: &Classes) {
         let point = if classes.trust == Trust::CodePoint { self.code_point() } else { None };
-        if let Link::Eth(address) = &mut self.0.path.link {
+        if let LinkAddress::Eth(address) = &mut self.0.path.link {
             let tag = address.tci.map(|_| address.tagged_priority());
             address.queue = point.map(|point| classes.priority(tag, Some(point)));
         }
@@ -493,12 +493,12 @@ impl Packet {
     fn code_point(&self) -> Option<u8> {
         const SHIFT: u32 = 2;
         match (self.0.form, &self.0.path.link) {
-            (_, Link::Ib(_)) => None,
-            (Form::Built, Link::Eth(address)) => match address.wrapping {
+            (_, LinkAddress::Ib(_)) => None,
+            (Form::Built, LinkAddress::Eth(address)) => match address.wrapping {
                 eth::Wrapping::V2 { .. } => self.0.path.grh.map(|grh| grh.tclass >> SHIFT),
                 _ => None,
             },
-            (_, Link::Eth(_)) => Headers::parse(&self.0.data)?.ip.map(|ip| ip.dscp),
+            (_, LinkAddress::Eth(_)) => Headers::parse(&self.0.data)?.ip.map(|ip| ip.dscp),
         }
     }
 
@@ -515,7 +515,7 @@ impl Packet {
     /// Whether it is a frame, of the transport or not.
     #[inline]
     pub(crate) fn is_frame(&self) -> bool {
-        matches!(self.0.path.link, Link::Eth(_))
+        matches!(self.0.path.link, LinkAddress::Eth(_))
     }
 
     /// Whether it is a frame for the next MAC itself, unchecked.
@@ -558,31 +558,31 @@ impl Packet {
     pub(crate) fn as_frame(&mut self) -> &[u8] {
         self.be_bytes();
         match &self.0.path.link {
-            Link::Ib(_) => &[],
-            Link::Eth(_) => eth::frame::body(&self.0.data),
+            LinkAddress::Ib(_) => &[],
+            LinkAddress::Eth(_) => eth::frame::body(&self.0.data),
         }
     }
 
     /// The same once its bytes are there: nothing before [`Packet::as_frame`] was called.
     pub(crate) fn frame_bytes(&self) -> &[u8] {
         match (&self.0.path.link, self.0.form) {
-            (Link::Ib(_), _) | (_, Form::Built) => &[],
-            (Link::Eth(_), _) => eth::frame::body(&self.0.data),
+            (LinkAddress::Ib(_), _) | (_, Form::Built) => &[],
+            (LinkAddress::Eth(_), _) => eth::frame::body(&self.0.data),
         }
     }
 
     /// Whether it comes back to its port, whatever that has of RoCE.
     pub(crate) fn is_forced(&self) -> bool {
-        matches!(&self.0.path.link, Link::Eth(address) if address.forced)
+        matches!(&self.0.path.link, LinkAddress::Eth(address) if address.forced)
     }
 
     /// Whether an adapter's transport takes it that comes to a port of its: everything on InfiniBand; on Ethernet what is for
     /// one of the port's RoCE addresses, or for a group that `attached` knows. What is not is a frame for others.
     pub(crate) fn is_transport_for(&self, port: &Port, attached: impl FnOnce(&Gid) -> bool) -> bool {
         let (address, dgid) = match (self.0.form, &self.0.path.link) {
-            (_, Link::Ib(_)) => return true,
-            (Form::Built, Link::Eth(address)) => (*address, self.0.path.grh.map(|grh| grh.dgid)),
-            (_, Link::Eth(_)) => eth::frame::peek(&self.0.data),
+            (_, LinkAddress::Ib(_)) => return true,
+            (Form::Built, LinkAddress::Eth(address)) => (*address, self.0.path.grh.map(|grh| grh.dgid)),
+            (_, LinkAddress::Eth(_)) => eth::frame::peek(&self.0.data),
         };
         let Some(dgid) = dgid.filter(|_| address.wrapping != eth::Wrapping::Frame) else { return false };
         match address.dmac.is_group() {
@@ -601,8 +601,8 @@ impl Packet {
         }
         if body.form == Form::Bytes(Due::All) {
             match &body.path.link {
-                Link::Ib(_) => ib::frame::set_icrc(&mut body.data),
-                Link::Eth(_) => eth::frame::set_icrc(&mut body.data),
+                LinkAddress::Ib(_) => ib::frame::set_icrc(&mut body.data),
+                LinkAddress::Eth(_) => eth::frame::set_icrc(&mut body.data),
             }
             body.form = Form::Bytes(Due::Link);
         }
@@ -615,8 +615,8 @@ impl Packet {
         let mut bytes = std::mem::take(&mut self.0.data);
         if due {
             match &self.0.path.link {
-                Link::Ib(_) => ib::frame::set_vcrc(&mut bytes),
-                Link::Eth(_) => eth::frame::set_fcs(&mut bytes),
+                LinkAddress::Ib(_) => ib::frame::set_vcrc(&mut bytes),
+                LinkAddress::Eth(_) => eth::frame::set_fcs(&mut bytes),
             }
         }
         bytes
@@ -656,8 +656,8 @@ impl Packet {
         body.data.resize(len, 0);
         fill(&mut body.data);
         let link = match kind {
-            PortKind::InfiniBand => Link::Ib(ib::Address::default()),
-            PortKind::Ethernet => Link::Eth(eth::frame::peek(&body.data).0),
+            PortKind::InfiniBand => LinkAddress::Ib(ib::Address::default()),
+            PortKind::Ethernet => LinkAddress::Eth(eth::frame::peek(&body.data).0),
         };
         body.path = Path { link, grh: None };
         body.form = Form::Bytes(due);
@@ -687,9 +687,9 @@ impl Packet {
     #[inline]
     pub fn ib(&self) -> ib::Address {
         match (self.0.form, &self.0.path.link) {
-            (Form::Built, Link::Ib(address)) => *address,
-            (_, Link::Ib(_)) => ib::Address::of_bytes(&self.0.data),
-            (_, Link::Eth(_)) => ib::Address::default(),
+            (Form::Built, LinkAddress::Ib(address)) => *address,
+            (_, LinkAddress::Ib(_)) => ib::Address::of_bytes(&self.0.data),
+            (_, LinkAddress::Eth(_)) => ib::Address::default(),
         }
     }
 
@@ -697,8 +697,8 @@ impl Packet {
     #[inline]
     pub fn eth(&self) -> eth::Address {
         match &self.0.path.link {
-            Link::Ib(_) => eth::Address::default(),
-            Link::Eth(address) => *address,
+            LinkAddress::Ib(_) => eth::Address::default(),
+            LinkAddress::Eth(address) => *address,
         }
     }
 
@@ -706,9 +706,9 @@ impl Packet {
     #[inline]
     pub(crate) fn lane(&self) -> u8 {
         match &self.0.path.link {
-            Link::Ib(_) => self.ib().vl,
-            Link::Eth(address) if self.0.class == flow::UNCLASSED => address.priority(),
-            Link::Eth(_) => self.0.class,
+            LinkAddress::Ib(_) => self.ib().vl,
+            LinkAddress::Eth(address) if self.0.class == flow::UNCLASSED => address.priority(),
+            LinkAddress::Eth(_) => self.0.class,
         }
     }
 
@@ -716,8 +716,8 @@ impl Packet {
     #[inline]
     pub(crate) fn is_multicast(&self) -> bool {
         match &self.0.path.link {
-            Link::Ib(_) => self.ib().dlid.is_multicast(),
-            Link::Eth(address) => address.dmac.is_group(),
+            LinkAddress::Ib(_) => self.ib().dlid.is_multicast(),
+            LinkAddress::Eth(address) => address.dmac.is_group(),
         }
     }
 
@@ -725,8 +725,8 @@ impl Packet {
     #[inline]
     pub(crate) fn is_management(&self) -> bool {
         match &self.0.path.link {
-            Link::Ib(_) => self.ib().vl == ib::VL15,
-            Link::Eth(_) => false,
+            LinkAddress::Ib(_) => self.ib().vl == ib::VL15,
+            LinkAddress::Eth(_) => false,
         }
     }
 }
@@ -757,8 +757,8 @@ impl Body {
     fn put_head(&self, bytes: &mut [u8]) -> usize {
         let (grh, repr, payload) = (self.path.grh.as_ref(), &self.repr, self.payload.len());
         match &self.path.link {
-            Link::Ib(address) => ib::frame::head(address, grh, repr, payload, bytes),
-            Link::Eth(address) => eth::frame::head(address, grh, repr, payload, bytes),
+            LinkAddress::Ib(address) => ib::frame::head(address, grh, repr, payload, bytes),
+            LinkAddress::Eth(address) => eth::frame::head(address, grh, repr, payload, bytes),
         }
     }
 
@@ -787,11 +787,11 @@ impl std::fmt::Debug for Packet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let word = be32(self.bth().bytes(), 0);
         match &self.0.path.link {
-            Link::Ib(_) => {
+            LinkAddress::Ib(_) => {
                 let ib::Address { slid, dlid, .. } = self.ib();
                 write!(f, "Packet({} bytes, {slid} to {dlid}, {word:08x}..)", self.len())
             }
-            Link::Eth(eth::Address { smac, dmac, .. }) => {
+            LinkAddress::Eth(eth::Address { smac, dmac, .. }) => {
                 write!(f, "Frame({} bytes, {smac} to {dmac})", self.len())
             }
         }

@@ -14,20 +14,20 @@ use crate::wire::GrhRepr;
 /// What a packet travels by from its sender to its receiver, and what it shows of both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Path {
-    pub(super) link: Link,
+    pub(super) link: LinkAddress,
     pub(super) grh: Option<GrhRepr>,
 }
 
 /// The part of a path that is its link layer's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Link {
+pub(super) enum LinkAddress {
     /// InfiniBand.
     Ib(ib::Address),
     /// Ethernet.
     Eth(eth::Address),
 }
 
-impl Default for Link {
+impl Default for LinkAddress {
     fn default() -> Self {
         Self::Ib(ib::Address::default())
     }
@@ -65,14 +65,14 @@ impl fmt::Display for Station {
 impl From<ib::Address> for Path {
     /// Within an InfiniBand subnet.
     fn from(address: ib::Address) -> Self {
-        Self { link: Link::Ib(address.travelling()), grh: None }
+        Self { link: LinkAddress::Ib(address.travelling()), grh: None }
     }
 }
 
 impl Path {
     /// Of an Ethernet frame that wraps a transport packet with these addresses.
     pub fn of_roce(address: eth::Address, grh: GrhRepr) -> Self {
-        Self { link: Link::Eth(address), grh: None }.with_grh(grh)
+        Self { link: LinkAddress::Eth(address), grh: None }.with_grh(grh)
     }
 
     /// The same with a global route header. Its flow label has 20 bits.
@@ -89,41 +89,41 @@ impl Path {
     /// The addresses on InfiniBand, if that is the link layer.
     pub fn ib(&self) -> Option<&ib::Address> {
         match &self.link {
-            Link::Ib(address) => Some(address),
-            Link::Eth(_) => None,
+            LinkAddress::Ib(address) => Some(address),
+            LinkAddress::Eth(_) => None,
         }
     }
 
     /// The addresses on Ethernet, if that is the link layer.
     pub fn eth(&self) -> Option<&eth::Address> {
         match &self.link {
-            Link::Ib(_) => None,
-            Link::Eth(address) => Some(address),
+            LinkAddress::Ib(_) => None,
+            LinkAddress::Eth(address) => Some(address),
         }
     }
 
     /// Whether many may receive it.
     pub(crate) fn is_multicast(&self) -> bool {
         match &self.link {
-            Link::Ib(address) => address.dlid.is_multicast(),
-            Link::Eth(address) => address.dmac.is_group(),
+            LinkAddress::Ib(address) => address.dlid.is_multicast(),
+            LinkAddress::Eth(address) => address.dmac.is_group(),
         }
     }
 
     /// Back to where a RoCE v2 packet came from, to tell of congestion: with that DSCP, and that priority if it had a tag. `None`: it
     /// was for a group, or is no such packet.
     pub(crate) fn back_to_tell(&self, dscp: u8, priority: Option<u8>) -> Option<Self> {
-        let (Link::Eth(address), Some(grh)) = (&self.link, &self.grh) else { return None };
+        let (LinkAddress::Eth(address), Some(grh)) = (&self.link, &self.grh) else { return None };
         let back = address.reversed(priority).filter(|_| !self.is_multicast())?;
         let grh = GrhRepr { tclass: dscp << 2, sgid: grh.dgid, dgid: grh.sgid, ..*grh };
-        Some(Self { link: Link::Eth(back), grh: Some(grh) })
+        Some(Self { link: LinkAddress::Eth(back), grh: Some(grh) })
     }
 
     /// The priority that an Ethernet port treats its packets by.
     pub(crate) fn priority(&self) -> u8 {
         match &self.link {
-            Link::Ib(_) => 0,
-            Link::Eth(address) => address.priority(),
+            LinkAddress::Ib(_) => 0,
+            LinkAddress::Eth(address) => address.priority(),
         }
     }
 
@@ -131,24 +131,24 @@ impl Path {
     #[inline]
     pub(crate) fn source(&self) -> Station {
         match &self.link {
-            Link::Ib(address) => Station::Ib(address.slid),
-            Link::Eth(_) => Station::Eth(self.grh.map_or(Gid::default(), |grh| grh.sgid)),
+            LinkAddress::Ib(address) => Station::Ib(address.slid),
+            LinkAddress::Eth(_) => Station::Eth(self.grh.map_or(Gid::default(), |grh| grh.sgid)),
         }
     }
 
     /// Whether it comes from that port itself.
     pub(crate) fn is_from(&self, port: &Port) -> bool {
         match &self.link {
-            Link::Ib(address) => address.is_from(port),
-            Link::Eth(address) => address.is_from(port),
+            LinkAddress::Ib(address) => address.is_from(port),
+            LinkAddress::Eth(address) => address.is_from(port),
         }
     }
 
     /// What the completion of a receive says of where the packet comes from.
     pub(crate) fn tell_source(&self, cqe: &mut Cqe) {
         match &self.link {
-            Link::Ib(address) => address.tell_source(cqe),
-            Link::Eth(address) => address.tell_source(cqe),
+            LinkAddress::Ib(address) => address.tell_source(cqe),
+            LinkAddress::Eth(address) => address.tell_source(cqe),
         }
         cqe.set(Cqe::GRH, self.grh.is_some().into());
     }
@@ -156,8 +156,8 @@ impl Path {
     /// What the completion of a datagram says besides: by which address of `port` it came.
     pub(crate) fn tell_arrival(&self, port: Option<&Port>, cqe: &mut Cqe) {
         match &self.link {
-            Link::Ib(address) => address.tell_arrival(port, cqe),
-            Link::Eth(_) => {}
+            LinkAddress::Ib(address) => address.tell_arrival(port, cqe),
+            LinkAddress::Eth(_) => {}
         }
     }
 
@@ -165,8 +165,8 @@ impl Path {
     pub fn header_size(&self) -> usize {
         let grh = if self.grh.is_some() { Grh::SIZE } else { 0 };
         match &self.link {
-            Link::Ib(_) => grh + ib::Address::SIZE,
-            Link::Eth(address) => address.header_size(),
+            LinkAddress::Ib(_) => grh + ib::Address::SIZE,
+            LinkAddress::Eth(address) => address.header_size(),
         }
     }
 }

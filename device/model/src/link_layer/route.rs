@@ -6,7 +6,7 @@ use hca_spec::ids::Gid;
 use hca_spec::qpc::AddressPath;
 use hca_spec::wqe::Datagram;
 
-use super::path::{Link, Path, Station};
+use super::path::{LinkAddress, Path, Station};
 use super::{eth, ib};
 use crate::wire::GrhRepr;
 
@@ -68,11 +68,11 @@ impl Route {
             PortKind::InfiniBand => {
                 let (address, path_bits) = ib::Address::of_context(path);
                 let grh = (path.get(AddressPath::GRH) == 1).then(|| global(tclass));
-                (Link::Ib(address), Own::Ib { path_bits }, grh)
+                (LinkAddress::Ib(address), Own::Ib { path_bits }, grh)
             }
             PortKind::Ethernet => {
                 let (address, sender) = eth::Address::of_context(path);
-                (Link::Eth(address), Own::Eth(sender), Some(global(tclass | eth::tos_of(path))))
+                (LinkAddress::Eth(address), Own::Eth(sender), Some(global(tclass | eth::tos_of(path))))
             }
         };
         Self {
@@ -102,14 +102,14 @@ impl Route {
             hop_limit: av.get(Datagram::HOP_LIMIT) as u8,
         };
         let (link, own, grh) = match self.path.link {
-            Link::Ib(_) => {
+            LinkAddress::Ib(_) => {
                 let (address, path_bits) = ib::Address::of_vector(av);
                 let grh = (av.get(Datagram::GRH) == 1).then_some(global);
-                (Link::Ib(address), Own::Ib { path_bits }, grh)
+                (LinkAddress::Ib(address), Own::Ib { path_bits }, grh)
             }
-            Link::Eth(_) => {
+            LinkAddress::Eth(_) => {
                 let (address, sender) = eth::Address::of_vector(av);
-                (Link::Eth(address), Own::Eth(sender), Some(global))
+                (LinkAddress::Eth(address), Own::Eth(sender), Some(global))
             }
         };
         Self {
@@ -125,13 +125,13 @@ impl Route {
     /// From a DC target at its port back to where a packet came from; the rest of a GRH is as its context says.
     pub(crate) fn back(came: &Path, ctx: &Dctc, port: Option<&Port>) -> Self {
         let (link, own) = match &came.link {
-            Link::Ib(address) => {
+            LinkAddress::Ib(address) => {
                 let (address, path_bits) = address.back(port);
-                (Link::Ib(address), Own::Ib { path_bits })
+                (LinkAddress::Ib(address), Own::Ib { path_bits })
             }
-            Link::Eth(address) => {
+            LinkAddress::Eth(address) => {
                 let (address, sender) = address.back();
-                (Link::Eth(address), Own::Eth(sender))
+                (LinkAddress::Eth(address), Own::Eth(sender))
             }
         };
         let grh = came.grh.map(|grh| GrhRepr {
@@ -155,9 +155,9 @@ impl Route {
     #[must_use]
     pub(crate) fn managing(mut self) -> Self {
         match &mut self.path.link {
-            Link::Ib(address) => *address = address.managing(),
+            LinkAddress::Ib(address) => *address = address.managing(),
             // There is no QP0 on Ethernet.
-            Link::Eth(_) => {}
+            LinkAddress::Eth(_) => {}
         }
         self
     }
@@ -170,8 +170,8 @@ impl Route {
             self.lead_back(port);
         }
         match (&mut self.path.link, self.own) {
-            (Link::Ib(address), Own::Ib { path_bits }) => *address = address.sent_by(port, path_bits),
-            (Link::Eth(address), Own::Eth(sender)) => {
+            (LinkAddress::Ib(address), Own::Ib { path_bits }) => *address = address.sent_by(port, path_bits),
+            (LinkAddress::Eth(address), Own::Eth(sender)) => {
                 *address = match port.ethernet().filter(|_| self.forced) {
                     Some(own) if own.roce_addresses().next().is_none() => {
                         eth::Address::led_back(eth::Mac(own.mac))
@@ -183,7 +183,7 @@ impl Route {
                 }
             }
             // Both are of one kind.
-            (Link::Ib(_), Own::Eth(_)) | (Link::Eth(_), Own::Ib { .. }) => {}
+            (LinkAddress::Ib(_), Own::Eth(_)) | (LinkAddress::Eth(_), Own::Ib { .. }) => {}
         }
         if let Some(grh) = &mut self.path.grh {
             grh.sgid = port.gid(self.gid_index.into());
@@ -201,7 +201,7 @@ impl Route {
             return;
         };
         self.gid_index = index;
-        if let Link::Eth(address) = &mut self.path.link {
+        if let LinkAddress::Eth(address) = &mut self.path.link {
             address.dmac = eth::Mac(own.mac);
         }
         if let Some(grh) = &mut self.path.grh {
@@ -256,8 +256,8 @@ impl Route {
     #[inline]
     pub(crate) fn peer(&self) -> Station {
         match &self.path.link {
-            Link::Ib(address) => Station::Ib(address.dlid),
-            Link::Eth(_) => Station::Eth(self.path.grh.map_or(Gid::default(), |grh| grh.dgid)),
+            LinkAddress::Ib(address) => Station::Ib(address.dlid),
+            LinkAddress::Eth(_) => Station::Eth(self.path.grh.map_or(Gid::default(), |grh| grh.dgid)),
         }
     }
 }

@@ -330,7 +330,7 @@ impl Units {
 
     /// A WQE of `blocks` basic blocks from `index` on came with its doorbell. Returns its mark in the cache; `None`: the
     /// context of the queue pair is not there, and the WQE is dropped until it is.
-    pub fn carried(&mut self, now: Ps, number: u32, index: u16, blocks: u16) -> Option<Mark> {
+    pub fn cache_from_doorbell(&mut self, now: Ps, number: u32, index: u16, blocks: u16) -> Option<Mark> {
         self.contexts.holds(number.into()).then(|| self.wqes.put(now, number, index, blocks))
     }
 

@@ -86,11 +86,11 @@ fn a_wqe_that_was_evicted_is_read_again() {
     let mut u = units(&[("cache.wqe_blocks", "4"), ("cache.wqe_ways", "4")]);
     u.context(Ps::ZERO, 1);
     let now = NS(10_000);
-    let mark = u.carried(now, 1, 0, 1).unwrap();
+    let mark = u.cache_from_doorbell(now, 1, 0, 1).unwrap();
     let answer = Inbound { wqe: Some(mark), ..Inbound::default() };
     let usual = u.receive(now, 1, NS(50), answer) - now;
     let then = NS(20_000);
-    (0..4).for_each(|_| _ = u.carried(then, 1, 1, 1));
+    (0..4).for_each(|_| _ = u.cache_from_doorbell(then, 1, 1, 1));
     let again = u.receive(then, 1, NS(50), answer) - then;
     assert!(again > usual + NS(300), "{again} {usual}");
     assert_eq!(u.counts().wqes, Ratio { hits: 1, misses: 1 });
@@ -101,7 +101,7 @@ fn a_wqe_is_evicted_while_its_answer_waits_for_a_unit() {
     let mut u = units(&[("cache.wqe_blocks", "20"), ("cache.wqe_ways", "20")]);
     u.context(Ps::ZERO, 1);
     // One in 100 ns; then the units are busy for 10 us.
-    let marks: Vec<Mark> = (1..=30).filter_map(|i| u.carried(NS(100 * i), 1, 1, 1)).collect();
+    let marks: Vec<Mark> = (1..=30).filter_map(|i| u.cache_from_doorbell(NS(100 * i), 1, 1, 1)).collect();
     let now = NS(3000);
     let answer = Inbound { wqe: marks.last().copied(), ..Inbound::default() };
     u.receive(now, 1, NS(50), answer);
@@ -113,9 +113,9 @@ fn a_wqe_is_evicted_while_its_answer_waits_for_a_unit() {
 #[test]
 fn a_wqe_that_comes_before_its_context_is_dropped() {
     let mut u = units(&[]);
-    assert_eq!(u.carried(Ps::ZERO, 7, 0, 1), None);
+    assert_eq!(u.cache_from_doorbell(Ps::ZERO, 7, 0, 1), None);
     u.send(Ps::ZERO, 7, NS(10));
-    assert!(u.carried(Ps::ZERO, 7, 0, 1).is_some());
+    assert!(u.cache_from_doorbell(Ps::ZERO, 7, 0, 1).is_some());
 }
 
 #[test]

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use hca_firmware::module::{Copper, Module};
-use hca_firmware::{Effect, FunctionId, Link as PortLink, LinkOffer, PortKind};
+use hca_firmware::{Effect, FunctionId, LinkOffer, PortKind, PortLink};
 use hca_spec::mad::port_state;
 
 use super::config::ConfigError;

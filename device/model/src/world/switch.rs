@@ -511,7 +511,7 @@ impl World {
         &mut self,
         id: SwitchId,
         port: u8,
-        link: Option<hca_firmware::Link>,
+        link: Option<hca_firmware::PortLink>,
         room: Option<usize>,
     ) {
         let now = self.now;

@@ -9,7 +9,7 @@
 //! - To a world with a clock of its own, by [`World::tunnel_receive`] and [`World::tunnel_link`], when its time has come.
 //!   Such a link has no credits.
 
-use hca_firmware::{Link as PortLink, LinkOffer, PortKind};
+use hca_firmware::{LinkOffer, PortKind, PortLink};
 
 use super::World;
 use crate::ground::epoch::Rebase;

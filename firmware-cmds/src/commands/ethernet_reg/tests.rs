@@ -1,13 +1,13 @@
 use super::*;
 use crate::commands::testing::{Answer, Bench, ethernet, register};
-use crate::port::{FrameClass, Link};
+use crate::port::{FrameClass, PortLink};
 use hca_spec::command::Status;
 use hca_spec::register::eth_proto;
 use hca_spec::{be32, be64};
 
 fn bench() -> Bench {
     let mut b = Bench::initialized_with(ethernet());
-    b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
+    b.fw.ports.set_link(1, Some(PortLink::default()), &mut Vec::new());
     b
 }
 
@@ -45,7 +45,7 @@ fn rates_of_the_link() {
     assert_eq!((got.get(Ptys::DATA_RATE_OPER), got.get(Ptys::EXT_ETH_PROTO_CAPABILITY)), (1000, 0));
     p.set(Ptys::ETH_PROTO_ADMIN, eth_proto::CR_25G);
     assert_eq!(read(&mut b, &p, true).get(Ptys::ETH_PROTO_ADMIN), eth_proto::CR_25G);
-    b.fw.ports.set_link(1, Some(Link::default()), &mut Vec::new());
+    b.fw.ports.set_link(1, Some(PortLink::default()), &mut Vec::new());
     assert_eq!(read(&mut b, &p, false).get(Ptys::ETH_PROTO_OPER), eth_proto::CR_25G);
     b.fw.ports.set_link(1, None, &mut Vec::new());
     let got = read(&mut b, &p, false);
@@ -189,7 +189,7 @@ fn switched_off_and_on() {
     assert_eq!(paos(&mut b, 1), 2, "not trained yet");
     assert_eq!(b.effects, [Effect::PortEnabled { port: 1 }]);
     let mut effects = Vec::new();
-    b.fw.ports.set_link(1, Some(Link::default()), &mut effects);
+    b.fw.ports.set_link(1, Some(PortLink::default()), &mut effects);
     assert_eq!(effects, [Effect::PortChange { port: 1, sub_type: port_change::ACTIVE }]);
     assert_eq!(b.fw.ports.port(1).unwrap().ethernet().unwrap().counters.link_down_events, 1);
 }

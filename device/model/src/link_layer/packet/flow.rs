@@ -4,7 +4,7 @@
 
 use hca_spec::ether::{ROCE_PORT, protocol};
 
-use super::{Form, Link, Packet};
+use super::{Form, LinkAddress, Packet};
 use crate::ground::random::mix;
 use crate::link_layer::eth::{self, Wrapping};
 use crate::wire::ethernet::{Headers, IpVersion, Layer4};
@@ -18,12 +18,12 @@ impl Packet {
     /// The DSCP of an IP packet.
     fn dscp(&self) -> Option<u8> {
         match (self.0.form, &self.0.path.link) {
-            (_, Link::Ib(_)) => None,
-            (Form::Built, Link::Eth(address)) => {
+            (_, LinkAddress::Ib(_)) => None,
+            (Form::Built, LinkAddress::Eth(address)) => {
                 let ip = matches!(address.wrapping, Wrapping::V2 { .. });
                 self.0.path.grh.filter(|_| ip).map(|grh| grh.tclass >> 2)
             }
-            (_, Link::Eth(_)) => eth::frame::traffic_class(&self.0.data).map(|class| class >> 2),
+            (_, LinkAddress::Eth(_)) => eth::frame::traffic_class(&self.0.data).map(|class| class >> 2),
         }
     }
 
@@ -38,15 +38,15 @@ impl Packet {
     pub(crate) fn mark_congestion(&mut self) -> bool {
         let body = &mut *self.0;
         match (body.form, &body.path.link) {
-            (_, Link::Ib(_)) => false,
-            (Form::Built, Link::Eth(address)) => {
+            (_, LinkAddress::Ib(_)) => false,
+            (Form::Built, LinkAddress::Eth(address)) => {
                 let ip = matches!(address.wrapping, Wrapping::V2 { .. });
                 let Some(grh) = body.path.grh.as_mut().filter(|_| ip) else { return false };
                 let can = matches!(grh.tclass & 3, 1 | 2);
                 grh.tclass |= if can { 3 } else { 0 };
                 can
             }
-            (_, Link::Eth(_)) => {
+            (_, LinkAddress::Eth(_)) => {
                 let marked = eth::frame::mark_congestion(&mut body.data);
                 if marked {
                     body.header_changed();
@@ -60,8 +60,8 @@ impl Packet {
     #[inline]
     pub(crate) fn met_congestion(&self) -> bool {
         match &self.0.path.link {
-            Link::Ib(_) => false,
-            Link::Eth(address) => {
+            LinkAddress::Ib(_) => false,
+            LinkAddress::Eth(address) => {
                 matches!(address.wrapping, Wrapping::V2 { .. })
                     && self.0.path.grh.is_some_and(|grh| grh.tclass & 3 == 3)
             }
@@ -88,8 +88,8 @@ impl Packet {
             hash(number(address.smac), number(address.dmac), 0)
         };
         match (self.0.form, &self.0.path.link) {
-            (_, Link::Ib(_)) => 0,
-            (Form::Built, Link::Eth(address)) => match (address.wrapping, self.0.path.grh) {
+            (_, LinkAddress::Ib(_)) => 0,
+            (Form::Built, LinkAddress::Eth(address)) => match (address.wrapping, self.0.path.grh) {
                 (Wrapping::V2 { ipv4, source_port }, Some(grh)) => {
                     let version = if ipv4 { IpVersion::V4 } else { IpVersion::V6 };
                     let rest = ports(protocol::UDP, source_port, ROCE_PORT);
@@ -97,7 +97,7 @@ impl Packet {
                 }
                 _ => macs(*address),
             },
-            (_, Link::Eth(address)) => {
+            (_, LinkAddress::Eth(address)) => {
                 let headers = Headers::parse(eth::frame::body(&self.0.data)).unwrap_or_default();
                 let Some(found) = headers.ip else { return macs(*address) };
                 let (source, destination) = match headers.layer4 {

@@ -61,7 +61,7 @@ pub struct End {
 }
 
 /// A link that is up here.
-struct Link {
+struct ProxiedLink {
     name: String,
     socket: UnixStream,
     out: Ring,
@@ -114,7 +114,7 @@ pub fn run(
 }
 
 /// Brings links up: first messages go from one simulation to the other.
-fn set_up(ends: &[End], connection: &mut Connection, until: Instant) -> anyhow::Result<Vec<Link>> {
+fn set_up(ends: &[End], connection: &mut Connection, until: Instant) -> anyhow::Result<Vec<ProxiedLink>> {
     let listeners = ends.iter().map(|end| match end.role {
         Role::Listen => Listener::bind(&end.path).map(Some),
         Role::Connect => Ok(None),
@@ -149,7 +149,7 @@ fn set_up(ends: &[End], connection: &mut Connection, until: Instant) -> anyhow::
         connection.say(number, &Frame::Listener { sizes, ours });
         halves.push(Some((socket, Arc::new(memory), queues, ours)));
     }
-    let mut links: Vec<Option<Link>> = ends.iter().map(|_| None).collect();
+    let mut links: Vec<Option<ProxiedLink>> = ends.iter().map(|_| None).collect();
     while links.iter().any(Option::is_none) {
         let (number, frame) = connection.wait(until)?;
         let place = usize::from(number);
@@ -169,14 +169,14 @@ fn set_up(ends: &[End], connection: &mut Connection, until: Instant) -> anyhow::
                     .with_context(|| name(end))?
                     .ours;
                 let memory = (Arc::new(memory), queues);
-                let link = Link::new(name(end), socket, memory, true, ours && theirs)?;
+                let link = ProxiedLink::new(name(end), socket, memory, true, ours && theirs)?;
                 (link, Some(Frame::Connecter { ours: theirs }))
             }
             (Frame::Connecter { ours }, None) => {
                 let half = halves.get_mut(place).and_then(Option::take);
                 let (socket, memory, queues, theirs) = half.context("two first messages of one link")?;
                 say_first(&socket, &intro::connecter(&upper(ours)), None)?;
-                (Link::new(name(end), socket, (memory, queues), false, ours && theirs)?, None)
+                (ProxiedLink::new(name(end), socket, (memory, queues), false, ours && theirs)?, None)
             }
             _ => bail!("the other proxy said of link {number} what does not belong to its beginning"),
         };
@@ -236,7 +236,7 @@ fn queues(sizes: Sizes) -> anyhow::Result<[Queue; 2]> {
     Ok(queues)
 }
 
-impl Link {
+impl ProxiedLink {
     fn new(
         name: String,
         socket: UnixStream,
@@ -397,9 +397,9 @@ impl Connection {
 }
 
 /// Carries entries until all links have ended.
-fn carry(links: Vec<Link>, mut connection: Connection) -> anyhow::Result<()> {
+fn carry(links: Vec<ProxiedLink>, mut connection: Connection) -> anyhow::Result<()> {
     // A link that is over is left: who is at it sees that its peer is gone.
-    let mut links: Vec<Option<Link>> = links.into_iter().map(Some).collect();
+    let mut links: Vec<Option<ProxiedLink>> = links.into_iter().map(Some).collect();
     let (mut idle, mut since) = (0u32, Instant::now());
     loop {
         let mut did = connection.pump()?;
@@ -471,7 +471,7 @@ fn end(mut connection: Connection) -> anyhow::Result<()> {
 }
 
 /// Sleeps until a simulation or the other proxy says something, or for a moment.
-fn rest(links: &[Option<Link>], connection: &Connection) -> anyhow::Result<()> {
+fn rest(links: &[Option<ProxiedLink>], connection: &Connection) -> anyhow::Result<()> {
     let links = || links.iter().flatten();
     let mut nothing = true;
     for link in links() {
