@@ -13,15 +13,33 @@ import simbricks.orchestration.helpers.instantiation as inst_helpers
 from simbricks.orchestration.helpers import exceptions
 from simbricks.orchestration.instantiation import base as inst_base
 from simbricks.orchestration.simulation import base as sim_base
+from simbricks.orchestration.simulation import host as sim_host
 from simbricks.orchestration.simulation import net as sim_net
 
-from simbricks_softhca import Adapter, Channel, SofthcaSim, Switch, Workload, simulate
+from simbricks_softhca import Adapter, Channel, ProgramHost, ProgramHostSim, SofthcaSim, Switch, Workload, simulate
 from simbricks_softhca.latency import TimeInterval, interval
 
 
 class OthersSwitch(sim_net.NetSim):
     def run_cmd(self, inst: inst_base.Instantiation) -> str:
         return self._executable
+
+
+class OthersHost(sim_host.HostSim):
+    """As the simulators of guests have it: it connects to the devices of its hosts."""
+
+    def supported_image_formats(self) -> list[str]:
+        return []
+
+    async def copy_disk_image(self, inst: inst_base.Instantiation, disk_image: object, ident: str) -> str:
+        return ident
+
+    def run_cmd(self, inst: inst_base.Instantiation) -> str:
+        (host,) = self.components()
+        (interface,) = host.interfaces()
+        (channel,) = self.get_channels()
+        socket = inst.get_socket(interface)
+        return self.get_parameters_url(inst, socket, channel, latency=channel.sys_channel.latency)
 
 
 def pair(**options: object) -> tuple[sys_conf.System, list[Adapter]]:
@@ -93,6 +111,38 @@ class Systems(unittest.TestCase):
         with self.assertRaises(AssertionError):
             plain.enable_synchronization()
 
+    def test_hosts_in_processes_of_their_own(self) -> None:
+        system, adapters = pair()
+        hosts = [ProgramHost(system) for _ in adapters]
+        for adapter, host in zip(adapters, hosts, strict=True):
+            adapter.connect_host(host, latency_ns=120)
+        inst = instantiate(simulate("s", system, {"all": adapters}, hosts={"programs": hosts}))
+        written = text(inst)
+        self.assertEqual(written.count('simbricks = "listen:pci-'), 2)
+        self.assertEqual(written.count("pcie_latency_ns = 120\n"), 2)
+        # Ports count as before: the one to the host is none of them.
+        self.assertIn('between = ["a/hca0/1", "b/hca0/1"]', written)
+        (programs,) = [sim for sim in inst.simulation.all_simulators() if isinstance(sim, ProgramHostSim)]
+        self.assertIn("--host a --host b --run-dir", programs.run_cmd(inst))
+        self.assertNotIn("--process", programs.run_cmd(inst))
+
+    def test_a_host_of_others(self) -> None:
+        system, (a, b) = pair()
+        host = sys_conf.LinuxHost(system)
+        # As for any device: SimBricks' own way, and its own latency.
+        host.connect_pcie_dev(a)
+        simulation = simulate("s", system, {"p": [a, b]})
+        OthersHost(simulation, "qemu", "guest").add(host)
+        inst = instantiate(simulation)
+        written = text(inst)
+        self.assertEqual(written.count("pcie_latency_ns = 500\n"), 1)
+        (listens,) = [line.split("listen:")[1].rstrip('"') for line in written.splitlines() if "listen:pci" in line]
+        (guest,) = [sim for sim in inst.simulation.all_simulators() if isinstance(sim, OthersHost)]
+        self.assertRegex(guest.run_cmd(inst), f"^connect:.*/{listens}:sync=")
+        # An adapter has one host.
+        with self.assertRaises(Exception):
+            a.connect_host(ProgramHost(system))
+
     def test_a_switch_of_others(self) -> None:
         for options, expected in (
             ({"port_type": "eth"}, 'kind = "simbricks"\nlisten = "unix:eth-'),
@@ -130,6 +180,12 @@ class Systems(unittest.TestCase):
             with self.assertRaisesRegex(exceptions.SystemConfigurationError, "105500ps apart: .* whole ns"):
                 text(instantiate(simulate("s", system, {"all": [a, b]})))
         system = sys_conf.System("t")
+        programs = ProgramHostSim(sim_base.Simulation("s", system), name="h")
+        with self.assertRaisesRegex(exceptions.SimulationConfigurationError, "no LinuxHost"):
+            programs.add(sys_conf.LinuxHost(system))
+        programs.add(ProgramHost(system))
+        with self.assertRaisesRegex(exceptions.SimulationConfigurationError, "h has no adapter"):
+            programs.run_cmd(instantiate(programs._simulation))
         with self.assertRaisesRegex(exceptions.SimulationConfigurationError, "no EthSwitch"):
             SofthcaSim(sim_base.Simulation("s", system)).add(sys_conf.EthSwitch(system))
 

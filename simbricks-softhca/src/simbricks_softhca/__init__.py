@@ -6,15 +6,18 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from .simulation import Channel, SofthcaSim, Workload, make_channels, simulate
-    from .system import CABLE_NS, PHY_NS, Adapter, Cable, Switch
+    from .simulation import Channel, ProgramHostSim, SofthcaSim, Workload, make_channels, simulate
+    from .system import CABLE_NS, PCIE_NS, PHY_NS, Adapter, Cable, ProgramHost, Switch
 
 __all__ = [
     "CABLE_NS",
+    "PCIE_NS",
     "PHY_NS",
     "Adapter",
     "Cable",
     "Channel",
+    "ProgramHost",
+    "ProgramHostSim",
     "SofthcaSim",
     "Switch",
     "Workload",

@@ -20,7 +20,7 @@ from simbricks.utils import base as utils_base
 
 from . import topology as files
 from .latency import interval, latency_ns
-from .system import PHY_NS, Switch, _Node
+from .system import PHY_NS, Adapter, ProgramHost, Switch, _Node
 
 FABRIC: Mapping[str, files.Value] = {"training_ms": 0}
 """Keys of `[fabric]`, unless told: links are up at once."""
@@ -137,6 +137,9 @@ class SofthcaSim(sim_base.Simulator):
         super().add(comp)
 
     def supported_socket_types(self, interface: sys_conf.Interface) -> set[inst_socket.SockType]:
+        # Devices listen, and hosts connect.
+        if isinstance(interface, sys_conf.PCIeDeviceInterface):
+            return {inst_socket.SockType.LISTEN}
         return {inst_socket.SockType.LISTEN, inst_socket.SockType.CONNECT}
 
     def start_delay(self) -> int:
@@ -184,8 +187,9 @@ class SofthcaSim(sim_base.Simulator):
             if isinstance(node, Switch):
                 switches.append(files.Switch(node.name, process, node.options))
             else:
-                hosts.append(files.Host(node.name, process, node.options))
-        channels = {chan.id(): chan for node in nodes for chan in node.channels()}
+                hosts.append(files.Host(node.name, process, node.options, *_host_of(inst, node)))
+        cables = [chan for node in nodes for chan in node.channels() if isinstance(chan, sys_conf.EthChannel)]
+        channels = {chan.id(): chan for chan in cables}
         links: list[files.Link] = []
         outsides: list[files.Outside] = []
         halves: dict[sys_conf.Component, list[_Half]] = {}
@@ -226,15 +230,60 @@ class SofthcaSim(sim_base.Simulator):
     def _file(inst: inst_base.Instantiation) -> str:
         return inst.env.output_base("topology.toml")
 
-    def run_cmd(self, inst: inst_base.Instantiation) -> str:
-        args = [self._executable, "sim", "--topology", self._file(inst), "--process", self.name]
+    def command(self, inst: inst_base.Instantiation, options: Iterable[str]) -> str:
+        """A command line of `softhca sim` for this simulation; `options` say what of it the process is."""
+        args = [self._executable, "sim", "--topology", self._file(inst), *options]
         args += ["--run-dir", inst.env.shm_base(), "--patience", str(self.patience_s), "--json"]
-        args += self.workload.arguments()
+        return shlex.join(args + self.workload.arguments())
+
+    def run_cmd(self, inst: inst_base.Instantiation) -> str:
+        options = ["--process", self.name]
         if self.trace:
-            args += ["--trace", inst.env.output_base(f"{self.full_name()}.trace.json")]
+            options += ["--trace", inst.env.output_base(f"{self.full_name()}.trace.json")]
         if self.pcap:
-            args += ["--pcap", inst.env.output_base(f"{self.full_name()}.pcapng")]
-        return shlex.join(args) + (f" {self.extra_args}" if self.extra_args else "")
+            options += ["--pcap", inst.env.output_base(f"{self.full_name()}.pcapng")]
+        return self.command(inst, options) + (f" {self.extra_args}" if self.extra_args else "")
+
+
+class ProgramHostSim(sim_base.Simulator):
+    """A process of `softhca sim` that has no adapters: any number of `ProgramHost`, whose adapters are in processes of `SofthcaSim`."""
+
+    def __init__(self, simulation: sim_base.Simulation, executable: str = "softhca", name: str = "") -> None:
+        super().__init__(simulation=simulation, executable=executable, name=name)
+        self.name: str = files.name(name or f"h{self.id()}")
+        self.wait_terminate = True
+
+    def full_name(self) -> str:
+        return "softhca.host." + self.name
+
+    def add(self, comp: sys_conf.Component) -> None:
+        if not isinstance(comp, ProgramHost):
+            raise exceptions.SimulationConfigurationError(
+                f"a process of hosts runs softhca's program, and no {type(comp).__name__}"
+            )
+        super().add(comp)
+
+    def supported_socket_types(self, interface: sys_conf.Interface) -> set[inst_socket.SockType]:
+        return {inst_socket.SockType.CONNECT}
+
+    def run_cmd(self, inst: inst_base.Instantiation) -> str:
+        hosts = sorted(self.components(), key=lambda comp: comp.id())
+        adapters = [adapter for host in hosts if isinstance(host, ProgramHost) for adapter in host.adapters()]
+        sims = [sim for sim in self._simulation.all_simulators() if isinstance(sim, SofthcaSim)]
+        homes = [sim for sim in sims if set(adapters) & set(sim.components())]
+        if not homes:
+            raise exceptions.SimulationConfigurationError(f"{self.name} has no adapter that softhca simulates")
+        options = [option for adapter in adapters for option in ("--host", adapter.name)]
+        return homes[0].command(inst, options) + (f" {self.extra_args}" if self.extra_args else "")
+
+
+def _host_of(inst: inst_base.Instantiation, node: _Node) -> tuple[str | None, int | None]:
+    """Where the host of an adapter connects, and how long a crossing takes in ns; nothing if its host is in its own process."""
+    chan = node.host_channel() if isinstance(node, Adapter) else None
+    if chan is None:
+        return None, None
+    role, path = _socket(inst, chan.dev_if())
+    return f"{role}:{path}", latency_ns(chan, f"{node.name} and its host")
 
 
 def _delay(chan: sys_conf.Channel, ends: str) -> int:
@@ -290,12 +339,17 @@ def simulate(
     processes: Mapping[str, Iterable[_Node]],
     workload: Workload | None = None,
     executable: str = "softhca",
+    hosts: Mapping[str, Iterable[ProgramHost]] | None = None,
 ) -> sim_base.Simulation:
-    """A simulation of a system that is softhca's alone: for each process, by its name, its nodes."""
+    """A simulation of a system that is softhca's alone: for each process, by its name, its nodes, and for each process of hosts its hosts."""
     simulation = sim_base.Simulation(name, system)
     for process, nodes in processes.items():
         sim = SofthcaSim(simulation, executable, process, workload)
         for node in nodes:
             sim.add(node)
+    for process, programs in (hosts or {}).items():
+        host_sim = ProgramHostSim(simulation, executable, process)
+        for program in programs:
+            host_sim.add(program)
     make_channels(simulation)
     return simulation

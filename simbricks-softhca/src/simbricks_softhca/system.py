@@ -17,6 +17,9 @@ PHY_NS = 100
 CABLE_NS = 5
 """A meter of cable, in ns."""
 
+PCIE_NS = 140
+"""A crossing between an adapter and its host, in ns: what the profile of a ConnectX-4 has room for."""
+
 
 class _Node(sys_conf.Component):
     """What adapters and switches have in common: a name, options, and ports by their order."""
@@ -71,17 +74,51 @@ class _Node(sys_conf.Component):
 class Adapter(_Node):
     """An adapter, and its host without a guest: a program of softhca that sends and checks what the workload says.
 
+    Or its host is elsewhere (`connect_host`): a guest in a simulator of SimBricks, or that program in a process of its own.
+
     `options` are keys of `[[host.hca]]` of a topology file: `personality="connectx5"`, `port_type="eth"`.
     """
 
     def __init__(self, s: sys_conf.System, name: str, **options: Value) -> None:
         super().__init__(s, name, options)
 
+    @property
+    def _pci_if(self) -> sys_conf.PCIeDeviceInterface:
+        """Where its host is joined, by the name at which SimBricks' hosts look for it (`Host.connect_pcie_dev`)."""
+        known = sys_conf.Interface.filter_by_type(self.ifs, sys_conf.PCIeDeviceInterface)
+        if not known:
+            known = [sys_conf.PCIeDeviceInterface(self)]
+            self.ifs += known
+        return known[0]
+
+    def host_channel(self) -> sys_conf.PCIeChannel | None:
+        """The link to its host; `None`: its host is a program in the process of the adapter."""
+        for interface in sys_conf.Interface.filter_by_type(self.ifs, sys_conf.PCIeDeviceInterface):
+            if isinstance(interface.channel, sys_conf.PCIeChannel):
+                return interface.channel
+        return None
+
+    def connect_host(self, host: sys_conf.Host, latency_ns: int = PCIE_NS) -> sys_conf.PCIeChannel:
+        """Its host is that one, `latency_ns` away, by a crossing of PCI Express: one of SimBricks, or a `ProgramHost`."""
+        channel = host.connect_pcie_dev(self)
+        channel.latency = interval(latency_ns)
+        return channel
+
     def port_name(self, interface: sys_conf.Interface) -> str:
-        return f"{self.name}/hca0/{self.ifs.index(interface) + 1}"
+        ports = sys_conf.Interface.filter_by_type(self.ifs, sys_conf.EthInterface)
+        return f"{self.name}/hca0/{ports.index(interface) + 1}"
 
     def is_ethernet(self) -> bool:
         return self.options.get("port_type") == "eth"
+
+
+class ProgramHost(sys_conf.Host):
+    """The host of adapters that are joined to it: the program of softhca that does what the workload says, in a process of its own."""
+
+    def adapters(self) -> list[Adapter]:
+        """Those that are joined to it."""
+        ends = [chan.get_opposing_interface(own) for own in self.ifs if (chan := own.channel) is not None]
+        return [end.component for end in ends if isinstance(end.component, Adapter)]
 
 
 class Switch(_Node):

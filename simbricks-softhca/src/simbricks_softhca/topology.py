@@ -63,13 +63,17 @@ def _texts(texts: Sequence[str]) -> str:
 
 @dataclasses.dataclass
 class Host:
-    """A host with one adapter, `hca0`, which a program of softhca uses."""
+    """A host with one adapter, `hca0`, which a program of softhca uses, or another simulator."""
 
     name: str
     process: str
     """The process that simulates it."""
     options: Mapping[str, Value] = dataclasses.field(default_factory=dict)
     """Keys of `[[host.hca]]`, such as `personality` or `port_type`."""
+    elsewhere: str | None = None
+    """`listen:PATH`: another simulator is the host, and connects there."""
+    pcie_latency_ns: int | None = None
+    """How long a crossing to it takes, in ns."""
 
 
 @dataclasses.dataclass
@@ -130,6 +134,7 @@ class Topology:
         for host in self.hosts:
             lines += ["[[host]]", *_keys({"name": name(host.name), "process": host.process})]
             lines += ["[[host.hca]]", *_keys(host.options)]
+            lines += _keys({"simbricks": host.elsewhere, "pcie_latency_ns": host.pcie_latency_ns})
         for switch in self.switches:
             lines += ["[[switch]]", *_keys({"name": name(switch.name), "process": switch.process})]
             lines += _keys(switch.options)

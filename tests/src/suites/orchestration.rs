@@ -1,16 +1,55 @@
 //! SimBricks' own orchestration, from the index that pip is configured for, runs our package's experiments.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
 use serde_json::Value;
 
+use super::peers::Ended;
 use super::{Case, Outcome, guest};
 
-/// Experiments of the package, with the hosts and messages of each.
-const EXPERIMENTS: [(&str, &str, u64, u64); 2] =
-    [("two-hosts", "softhca-two-hosts", 2, 16), ("fat-tree", "softhca-fat-tree", 16, 480)];
+/// An experiment of the package.
+#[derive(Clone, Copy)]
+struct Experiment {
+    name: &'static str,
+    title: &'static str,
+    /// Its hosts, and the messages that they send.
+    hosts: u64,
+    messages: u64,
+    /// Processes that write a trace.
+    traces: usize,
+    /// Hosts that are not in the processes of their adapters.
+    elsewhere: &'static [&'static str],
+}
+
+const EXPERIMENTS: [Experiment; 3] = [
+    Experiment {
+        name: "two-hosts",
+        title: "softhca-two-hosts",
+        hosts: 2,
+        messages: 16,
+        traces: 2,
+        elsewhere: &[],
+    },
+    Experiment {
+        name: "fat-tree",
+        title: "softhca-fat-tree",
+        hosts: 16,
+        messages: 480,
+        traces: 2,
+        elsewhere: &[],
+    },
+    Experiment {
+        name: "far-hosts",
+        title: "softhca-far-hosts",
+        hosts: 2,
+        messages: 16,
+        traces: 0,
+        elsewhere: &["left", "right"],
+    },
+];
+const HASHES: [&str; 3] = ["events", "packets", "completions"];
 /// What is of others in it.
 const THEIRS: [&str; 2] = ["simbricks-local>=0.5", "simbricks-orchestration>=0.5"];
 
@@ -65,9 +104,50 @@ fn install(folder: &Path) -> Result<PathBuf, Result<String, String>> {
     Ok(bin)
 }
 
+/// The hashes that were printed, each a sum of all that happened.
+fn hashes(text: &str) -> Result<[u64; 3], String> {
+    let mut found = [0; 3];
+    for (hash, name) in found.iter_mut().zip(HASHES) {
+        let printed = printed(text, name).ok_or_else(|| format!("no hash of {name}: {text}"))?;
+        *hash = u64::from_str_radix(&printed, 16).map_err(|why| format!("{name} {printed}: {why}"))?;
+    }
+    Ok(found)
+}
+
+/// The same with as few processes as can be: all adapters in one, and hosts that are not with them in another.
+fn whole(program: &Path, output: &Path, workload: &str, elsewhere: &[&str]) -> Result<[u64; 3], String> {
+    let sim = |options: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(["sim", "--topology"]).arg(output.join("topology.toml"));
+        command.arg("--run-dir").arg(output.join("whole")).args(options).args(workload.split_whitespace());
+        command
+    };
+    let text = |why: std::io::Error| why.to_string();
+    let adapters = sim(&[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(text)?;
+    let options: Vec<&str> = elsewhere.iter().flat_map(|host| ["--host", host]).collect();
+    let hosts = match options.is_empty() {
+        true => Ok([0; 3]),
+        false => run(&mut sim(&options)).and_then(|printed| hashes(&printed)),
+    };
+    let mut sums = match hosts {
+        Ok(sums) => sums,
+        Err(why) => {
+            drop(Ended(adapters));
+            return Err(why);
+        }
+    };
+    let output = adapters.wait_with_output().map_err(text)?;
+    if !output.status.success() {
+        return Err(format!("{}: {}", output.status, said(&output)));
+    }
+    let own = hashes(&said(&output))?;
+    sums.iter_mut().zip(own).for_each(|(sum, own)| *sum = sum.wrapping_add(own));
+    Ok(sums)
+}
+
 /// One experiment, driven to its end by `simbricks-run`; and what it simulated once more, by one process.
 fn experiment(
-    (name, title, hosts, messages): (&str, &str, u64, u64),
+    Experiment { name, title, hosts, messages, traces: traced, elsewhere }: Experiment,
     program: &Path,
     bin: &Path,
     folder: &Path,
@@ -102,8 +182,8 @@ fn experiment(
             return Err(format!("{}: nothing is in it", trace.display()));
         }
     }
-    if traces.len() != 2 {
-        return Err(format!("{} traces of 2 processes", traces.len()));
+    if traces.len() != traced {
+        return Err(format!("{} traces of {traced} processes", traces.len()));
     }
     // One process does what the run's did: the command of any of them says what hosts did.
     let all = json(&results)?;
@@ -111,21 +191,18 @@ fn experiment(
     let command =
         commands.filter_map(|(_, of)| of["output"][0]["cmd"].as_str()).next().ok_or("no command")?;
     let (_, workload) = command.split_once(" --json ").ok_or("no workload")?;
-    let workload = workload.split_whitespace().take_while(|word| !["--trace", "--pcap"].contains(word));
-    let topology = output.join("topology.toml");
-    let whole = run(Command::new(program).args(["sim", "--topology"]).arg(topology).args(workload))?;
-    for hash in ["events", "packets", "completions"] {
-        let [apart, whole] = [&sums, &whole].map(|text| printed(text, hash));
-        if apart.is_none() || apart != whole {
-            return Err(format!("{hash} differ: {apart:?} of the run, {whole:?} of one process"));
-        }
+    let workload = workload.split(" --trace ").next().unwrap_or_default();
+    let workload = workload.split(" --pcap ").next().unwrap_or_default();
+    let (apart, whole) = (hashes(&sums)?, whole(program, &output, workload, elsewhere)?);
+    if apart != whole {
+        return Err(format!("{HASHES:?} differ: {apart:x?} of the run, {whole:x?} of one process"));
     }
     Ok(format!("{hosts} hosts, {messages} messages; hashes as of one process"))
 }
 
 /// The package is installed, its tests are run, and its experiments.
 pub fn cases(program: &Path, folder: &Path) -> Vec<Case> {
-    let experiments = EXPERIMENTS.map(|experiment| format!("simbricks-run {}", experiment.0));
+    let experiments = EXPERIMENTS.map(|experiment| format!("simbricks-run {}", experiment.name));
     let unit = "the package for SimBricks, its own tests";
     let all = std::iter::once(unit.to_owned()).chain(experiments.clone());
     let names = || all.clone().filter(|name| guest::is_chosen(name));
@@ -151,7 +228,7 @@ pub fn cases(program: &Path, folder: &Path) -> Vec<Case> {
     .into_iter()
     .collect();
     for (of, name) in EXPERIMENTS.into_iter().zip(experiments.clone()) {
-        cases.extend(case(name, &|| experiment(of, program, &bin, &folder.join(of.0))));
+        cases.extend(case(name, &|| experiment(of, program, &bin, &folder.join(of.name))));
     }
     cases
 }
