@@ -22,6 +22,28 @@ impl Process {
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 
+    /// It and the processes that it has started, and those of theirs ("children", proc(5)). It alone if the system does not say.
+    pub fn family(self) -> Vec<Self> {
+        let mut all = vec![self];
+        let mut next = 0;
+        while let Some(one) = all.get(next) {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", one.0)).into_iter().flatten().flatten();
+            let children =
+                tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+            let ids: Vec<_> = children
+                .flat_map(|ids| ids.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+                .collect();
+            all.extend(ids.into_iter().map(Self));
+            next += 1;
+        }
+        all
+    }
+
+    /// Anonymous memory of [all of them](Self::family) in KiB. Of those that are gone meanwhile, none.
+    pub fn family_kib(self) -> u64 {
+        self.family().into_iter().filter_map(|process| process.anonymous_kib().ok()).sum()
+    }
+
     /// How long it was ready to run and had no processor, all in all ("schedstat", proc(5)). Zero if the system does not say.
     pub fn waited(self) -> Duration {
         let text = self.file("schedstat").unwrap_or_default();
@@ -45,6 +67,11 @@ mod tests {
         assert!(own.anonymous_kib().unwrap() > 0);
         let _more = [(); 3].map(|()| std::fs::File::open("/dev/null").unwrap());
         assert!(own.descriptors() >= 3);
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        assert!(own.family().iter().any(|process| process.0 == child.id()));
+        assert!(own.family_kib() >= own.anonymous_kib().unwrap() / 2);
+        child.kill().unwrap();
+        child.wait().unwrap();
         assert!(Process(u32::MAX).anonymous_kib().is_err() && Process(u32::MAX).descriptors() == 0);
     }
 }

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// DMA memory of a client.
 pub const CLIENT_MEMORY: usize = 32 << 20;
@@ -29,6 +30,11 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 impl Served {
     /// Serves the topology of that TOML text.
     pub fn start(topology: &str) -> Self {
+        Self::aged(topology, Duration::ZERO)
+    }
+
+    /// Serves it, as if it had been served for so long already.
+    pub fn aged(topology: &str, age: Duration) -> Self {
         let topology = Topology::parse("test", topology).expect("the topology is valid");
         let (dir, stop, stop_too) = place();
         // Built here, so that the sockets listen when this returns.
@@ -38,6 +44,7 @@ impl Served {
         };
         let mut engine = Engine::new(&topology, &Role::default(), listen, Some(&control), stop_too)
             .expect("the server starts");
+        engine.set_age(age);
         let thread = named(move || engine.run().expect("the server runs"));
         Self { dir, stop, thread: Some(thread) }
     }

@@ -148,6 +148,11 @@ impl Engine {
         Ok(Engine { joints: Some(joints), ..engine })
     }
 
+    /// Model time has gone on for so long already, as the host counts it: for who looks at a server that is old. Before it serves.
+    pub fn set_age(&mut self, age: Duration) {
+        self.pacer.set_age(age);
+    }
+
     fn build(
         topology: &Topology,
         part: &Part<'_>,

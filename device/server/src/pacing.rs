@@ -176,6 +176,11 @@ impl Pacer {
         }
     }
 
+    /// The clock was started so long ago.
+    pub(crate) fn set_age(&mut self, age: Duration) {
+        self.start = Instant::now().checked_sub(age).unwrap_or(self.start);
+    }
+
     /// What it makes of the host's time is recorded from now on, or taken from a recording.
     pub(crate) fn set_seam(&mut self, seam: Seam) {
         self.seam = seam;

@@ -1,5 +1,6 @@
 //! Clients other than QEMU against the server as it runs: on real vfio-user sockets, and on a front end of the test.
 
+mod ages;
 mod availability;
 mod driver;
 mod examples;

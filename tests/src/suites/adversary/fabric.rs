@@ -262,23 +262,11 @@ fn nobody_there(attacker: &Attacker) -> Result<String, Failure> {
 
 /// Packets that nobody acknowledges fill the link to the other host.
 fn unreliable(attacker: &Attacker) -> Result<String, Failure> {
-    const LEN: usize = 1 << 20;
-    let service = ServiceType::Uc;
-    let options =
-        Options { service, memory: LEN, mtu: 5, send_blocks: 1024, cqes: 1024, ..Options::default() };
-    let mut pair = attacker.pair(&options)?;
     let lid = attacker.victim();
-    let Pair { hcas, ends } = &mut pair;
-    hcas[0].qp_to_reset(&mut ends[0].qp)?;
-    hcas[0].qp_to_init(&mut ends[0].qp, &InitAttr::default())?;
-    hcas[0].qp_to_rtr(&mut ends[0].qp, &RtrAttr::new(NOBODY, Path::lid(lid)))?;
-    hcas[0].qp_to_rts(&mut ends[0].qp, &RtsAttr::default())?;
+    let mut pair = stranger(attacker, lid)?;
     let mut done = 0;
     for _ in attacker.rounds() {
-        let Pair { hcas, ends } = &mut pair;
-        let sge = [ends[0].sge(0, LEN)];
-        while ends[0].qp.queue_send(&SendRequest::send(1, &sge)).is_ok() {}
-        ends[0].qp.ring_doorbell(hcas[0].bus_mut());
+        pour(&mut pair);
         std::thread::sleep(Duration::from_millis(1));
         done += take(&mut pair).0;
     }
@@ -286,6 +274,42 @@ fn unreliable(attacker: &Attacker) -> Result<String, Failure> {
         0 => Err("no message was sent".into()),
         _ => Ok(format!("{done} messages to LID {}", lid.0)),
     }
+}
+
+/// Bytes of a message that nobody asked for.
+const LEN: usize = 1 << 20;
+
+/// A queue pair with a full queue of messages to nobody's queue pair behind another port, that are under way.
+///
+/// # Errors
+/// The adapter or its port does not come up.
+pub fn begin_flood(attacker: &Attacker, lid: Lid) -> Result<Pair<VfioUserBus>, Failure> {
+    let mut pair = stranger(attacker, lid)?;
+    crate::pair::wait_active(&mut pair.hcas[0])?;
+    pour(&mut pair);
+    Ok(pair)
+}
+
+/// As many messages as its queue takes.
+fn pour(pair: &mut Pair<VfioUserBus>) {
+    let Pair { hcas, ends } = pair;
+    let sge = [ends[0].sge(0, LEN)];
+    while ends[0].qp.queue_send(&SendRequest::send(1, &sge)).is_ok() {}
+    ends[0].qp.ring_doorbell(hcas[0].bus_mut());
+}
+
+/// A queue pair of the attacker's that is connected to nobody's behind that port, unreliably.
+fn stranger(attacker: &Attacker, lid: Lid) -> Result<Pair<VfioUserBus>, Failure> {
+    let service = ServiceType::Uc;
+    let options =
+        Options { service, memory: LEN, mtu: 5, send_blocks: 1024, cqes: 1024, ..Options::default() };
+    let mut pair = attacker.pair(&options)?;
+    let Pair { hcas, ends } = &mut pair;
+    hcas[0].qp_to_reset(&mut ends[0].qp)?;
+    hcas[0].qp_to_init(&mut ends[0].qp, &InitAttr::default())?;
+    hcas[0].qp_to_rtr(&mut ends[0].qp, &RtrAttr::new(NOBODY, Path::lid(lid)))?;
+    hcas[0].qp_to_rts(&mut ends[0].qp, &RtsAttr::default())?;
+    Ok(pair)
 }
 
 /// PAOS down and up: the link trains, the subnet manager sweeps.

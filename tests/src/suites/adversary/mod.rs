@@ -16,6 +16,8 @@
 //! | [`clients`], [`streams`] | a vfio-user client: memory, descriptors, messages |
 //! | [`local`] | logs, the control socket, files |
 //!
+//! [`workers`] has attacks on servers with a process for each host, and some of the others once more against those.
+//!
 //! In [`guests`] the victim is a QEMU with the stock driver.
 //!
 //! `HCA_ADVERSARY=TEXT` runs only the cases whose names have the text.
@@ -34,6 +36,7 @@ pub mod stage;
 pub mod streams;
 pub mod victim;
 pub mod work;
+pub mod workers;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +47,7 @@ use hca_server::control;
 use hca_spec::ids::Lid;
 
 use super::{Case, Outcome};
-use stage::{Attacker, Failure, Joined, Setting, Stage};
+use stage::{Attacker, Failure, Joined, Setting, Stage, VICTIM};
 use victim::{Seen, Victim};
 
 /// Chooses cases by a part of their names.
@@ -125,6 +128,11 @@ impl Row {
         Self { setting: Setting { arguments, ..self.setting }, ..self }
     }
 
+    /// The same with a process for each host.
+    pub const fn apart(self) -> Self {
+        Self { setting: Setting { apart: true, ..self.setting }, ..self }
+    }
+
     /// The same with what a shell does before it becomes the server.
     pub const fn after(self, shell: &'static str) -> Self {
         Self { setting: Setting { shell, ..self.setting }, ..self }
@@ -150,20 +158,21 @@ const ROWS: &[&[Row]] = &[
 pub fn cases() -> Vec<Case> {
     let chosen = std::env::var(CHOICE).unwrap_or_default();
     let rows = ROWS.iter().copied().flatten().filter(|row| row.name.contains(&chosen));
-    let mut cases: Vec<Case> = rows.map(run).collect();
+    let mut cases: Vec<Case> = rows.map(|row| run(row.name, row)).collect();
+    cases.extend(workers::cases(&chosen));
     cases.extend(local::cases(&chosen));
     cases.extend(guests::cases(&chosen));
     cases
 }
 
-fn run(row: &Row) -> Case {
+fn run(name: &str, row: &Row) -> Case {
     let start = Instant::now();
     let (outcome, detail) = match tried(row) {
         Ok((seen, complaints)) if complaints.is_empty() => (Outcome::Passed, seen),
         Ok((seen, complaints)) => (Outcome::Failed, format!("{}\n{seen}", complaints.join("\n"))),
         Err(error) => (Outcome::Failed, format!("no attack: {error}")),
     };
-    let case = Case::new(row.name, outcome, start.elapsed().as_secs_f64(), detail);
+    let case = Case::new(name, outcome, start.elapsed().as_secs_f64(), detail);
     // All of them take minutes.
     eprintln!("{:?} {}\n    {}", case.outcome, case.name, case.detail.replace('\n', "\n    "));
     case
@@ -174,7 +183,7 @@ fn tried(row: &Row) -> Result<(String, Vec<String>), Failure> {
     let mut stage = Stage::set(&row.setting)?;
     let place = stage.attacker();
     let ethernet = row.setting.joined == Joined::Ethernet;
-    let mut victim = Victim::new(&place, stage.process(), ethernet)?;
+    let mut victim = Victim::new(&place, (stage.serves(VICTIM)?, stage.process()), ethernet)?;
     let place = match ethernet {
         true => place.knowing(Lid::default(), victim.mac()?),
         false => place.knowing(victim.lid()?, Mac::default()),
@@ -276,7 +285,11 @@ fn described(seen: &Seen, logged: u64, engine: &str) -> String {
 /// What the engine says of its rounds, if it answers.
 fn engine(place: &Attacker) -> String {
     let Ok(stat) = control::query(&place.control(), "stat") else { return String::new() };
-    format!("; longest round {} us, {} late", stat["engine"]["longest_us"], stat["engine"]["late"])
+    let engine = match &stat["engine"][format!("host {VICTIM}")] {
+        serde_json::Value::Null => &stat["engine"],
+        of_worker => of_worker,
+    };
+    format!("; longest round {} us, {} late", engine["longest_us"], engine["late"])
 }
 
 /// What a thread panicked with.

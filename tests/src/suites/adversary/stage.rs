@@ -29,6 +29,8 @@ pub const ATTACK: Duration = Duration::from_secs(3);
 pub const MEMORY: usize = 64 << 20;
 /// MSI-X vectors of a driver.
 pub const VECTORS: u16 = 4;
+/// How long a worker may take to be there.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Waits for an interrupt (a millisecond each) before a command is given up.
 const COMMAND_POLLS: u32 = 10_000;
 
@@ -61,12 +63,20 @@ pub struct Setting {
     pub topology: Option<&'static str>,
     /// Whether a datagram socket in the run directory is at the last port of the switch.
     pub outside: bool,
+    /// Whether each host has a process of its own.
+    pub apart: bool,
 }
 
 impl Setting {
     /// Adapters that are not joined.
-    pub const PLAIN: Self =
-        Self { joined: Joined::Apart, arguments: &[], shell: "", topology: None, outside: false };
+    pub const PLAIN: Self = Self {
+        joined: Joined::Apart,
+        arguments: &[],
+        shell: "",
+        topology: None,
+        outside: false,
+        apart: false,
+    };
 }
 
 impl Default for Setting {
@@ -105,8 +115,9 @@ impl Setting {
 
 /// A running server of a case. It and its directory are gone when this is dropped.
 pub struct Stage {
-    /// The server.
+    /// The server, or the supervisor of its workers.
     pub server: Server,
+    apart: bool,
     dir: Scratch,
 }
 
@@ -165,10 +176,13 @@ impl Stage {
             std::fs::set_permissions(&script, PermissionsExt::from_mode(0o700))?;
             binary = Binary::at(script);
         }
-        let arguments: Vec<String> = setting.arguments.iter().map(|argument| here(argument)).collect();
+        let mut arguments: Vec<String> = setting.arguments.iter().map(|argument| here(argument)).collect();
+        if setting.apart {
+            arguments.extend(["--isolation", "process"].map(str::to_owned));
+        }
         let (run, log) = (dir.0.join("run"), dir.0.join("log"));
         let server = Server::start(&binary, &topology, None, &arguments, (&run, &log))?;
-        Ok(Self { server, dir })
+        Ok(Self { server, apart: setting.apart, dir })
     }
 
     /// The directory of the case.
@@ -176,9 +190,28 @@ impl Stage {
         &self.dir.0
     }
 
-    /// The server's process.
+    /// The server's process, or the supervisor's.
     pub fn process(&self) -> Process {
         Process(self.server.id())
+    }
+
+    /// The process that serves a host.
+    ///
+    /// # Errors
+    /// Its worker is not there after some time.
+    pub fn serves(&self, host: &str) -> Result<Process, Failure> {
+        if !self.apart {
+            return Ok(self.process());
+        }
+        let place = self.attacker();
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match place.worker(host) {
+                Some(process) => return Ok(process),
+                None if Instant::now() > until => return Err(format!("no worker serves {host}").into()),
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
     }
 
     /// Bytes that the server has logged.
@@ -240,6 +273,13 @@ impl Attacker {
     /// The control socket.
     pub fn control(&self) -> PathBuf {
         self.run_dir.join(hca_server::control::SOCKET)
+    }
+
+    /// The worker that serves `host`, if one does.
+    pub fn worker(&self, host: &str) -> Option<Process> {
+        let stat = hca_server::control::query(&self.control(), "stat").ok()?;
+        let pid = stat["engine"][format!("host {host}")]["pid"].as_u64()?;
+        pid.try_into().ok().map(Process)
     }
 
     /// The socket of the adapter of `host`.

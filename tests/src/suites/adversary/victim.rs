@@ -79,7 +79,9 @@ impl Seen {
 /// A victim that is ready.
 pub struct Victim {
     pair: Pair<VfioUserBus>,
+    /// What serves it, and the server with all of its workers.
     server: Process,
+    whole: Process,
     /// The write under way, and its number.
     under_way: Option<Instant>,
     number: u64,
@@ -90,16 +92,21 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// Brings the victim's adapter up, with an Ethernet port or not, and connects two queue pairs of it.
+    /// Brings the victim's adapter up, with an Ethernet port or not, and connects two queue pairs of it. `server` is the process that
+    /// serves it, and that with all that the server is made of.
     ///
     /// # Errors
     /// The adapter does not come up.
-    pub fn new(place: &Attacker, server: Process, ethernet: bool) -> Result<Self, Failure> {
+    pub fn new(
+        place: &Attacker,
+        (server, whole): (Process, Process),
+        ethernet: bool,
+    ) -> Result<Self, Failure> {
         let hca = driver(place.bus(VICTIM, MEMORY)?)?;
         let pair = Pair::connect(vec![hca], &Options { memory: LEN, roce: ethernet, ..Options::default() })?;
-        let memory = server.anonymous_kib()?;
+        let memory = whole.family_kib();
         let seen = Seen { memory_kib: (memory, memory), ..Seen::default() };
-        Ok(Self { pair, server, under_way: None, number: 0, seen, next_look: 0, looks: 0 })
+        Ok(Self { pair, server, whole, under_way: None, number: 0, seen, next_look: 0, looks: 0 })
     }
 
     /// The LID of its port.
@@ -201,11 +208,12 @@ impl Victim {
         }
         self.next_look = number + LOOK;
         // A process that is gone is told of by reads.
-        let memory = self.server.anonymous_kib().unwrap_or(0);
+        let memory = self.whole.family_kib();
         self.seen.memory_kib.1 = self.seen.memory_kib.1.max(memory);
         self.looks += 1;
         if self.looks.is_multiple_of(LOOK_CLOSER) {
-            self.seen.descriptors = self.seen.descriptors.max(self.server.descriptors());
+            let most = self.whole.family().into_iter().map(Process::descriptors).max();
+            self.seen.descriptors = self.seen.descriptors.max(most.unwrap_or(0));
         }
     }
 }
