@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use hca_tests::suites::report::{Ran, Summary};
-use hca_tests::suites::{KERNELS, Suite, all, diagnosed, guest, known};
+use hca_tests::suites::{KERNELS, Suite, all, covered, diagnosed, guest, known};
 use hca_tests::{bytes, mistakes, recordings, speed, tenants};
 
 /// The command line.
@@ -117,7 +117,8 @@ struct Mistakes {
     hca-tests suites rdma-core --kernel 6.12\n  \
     hca-tests suites ethernet --only 'soft-RoCE: rcopy'  some of its cases\n  \
     hca-tests suites rdma-core --only 'ConnectX-6 Dx' that adapter's boots, and how many tests are ok\n  \
-    hca-tests suites perftest tools --json table.json\n\n\
+    hca-tests suites perftest tools --json table.json\n  \
+    hca-tests suites ethernet --coverage /tmp/used       what they use: softhca coverage /tmp/used/ethernet-6.12.json\n\n\
     Of those in guests faults, hpc, management and ethernet take 20 to 40 minutes on each kernel, and kernels a few\n\
     minutes for each of some 180 (docs/src/suites.md).")]
 struct Suites {
@@ -135,6 +136,10 @@ struct Suites {
     /// Also write every case to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write what drivers and programs used of the interface into this folder: for each suite in guests and each kernel a file such as
+    /// ethernet-6.12.json, for `softhca coverage`
+    #[arg(long, value_name = "DIR")]
+    coverage: Option<PathBuf>,
     /// Print the names of the suites and what they judge
     #[arg(long)]
     list: bool,
@@ -249,7 +254,14 @@ fn run(options: &Suites) -> Result<bool> {
                 if kernel.is_empty() { suite.name.to_owned() } else { format!("{} {kernel}", suite.name) };
             eprintln!("suite {name} ...");
             let began = Instant::now();
+            let collects = options.coverage.as_ref().filter(|_| suite.needs_guests);
+            if let Some(folder) = collects {
+                covered::begin(folder, &name.replace(' ', "-"))?;
+            }
             let mut cases = (suite.run)(kernel);
+            if collects.is_some() {
+                eprintln!("  {}", covered::end()?);
+            }
             known::excuse(suite.name, kernel, &mut cases);
             // Some of a suite's cases can't show which of its entries never occur.
             if suite.needs_guests && options.only.is_empty() {

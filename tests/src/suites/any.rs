@@ -13,6 +13,7 @@ use hca_vm::module::Module;
 use hca_vm::run::Run;
 
 use super::Case;
+use super::covered::covered;
 use super::guest::{Command, run_in};
 use crate::guests::turn;
 
@@ -40,7 +41,7 @@ fn boots_over_the_fabric(kernel: &str) -> Case {
     let started = Instant::now();
     let report = {
         let _turn = turn(2);
-        Run::new("cable")
+        covered(Run::new("cable"))
             .kernel(kernel)
             .timeout(LIMIT)
             .netboot("b")

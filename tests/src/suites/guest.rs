@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use hca_vm::run::{Report, Run};
 
+use super::covered::covered;
 use super::diagnosed::of_host;
 use super::{Case, Outcome, known};
 use crate::guests::{self, turn};
@@ -336,11 +337,12 @@ pub fn report(
     commands: &[Command],
 ) -> anyhow::Result<Report> {
     let hosts = hosts(topology);
-    let mut run = Run::new(guests::topology(topology)).kernel(kernel).timeout(ALL).watch(|host, line| {
-        if let Some(ended) = line.strip_prefix("@@ end ") {
-            eprintln!("  {host}: {ended}");
-        }
-    });
+    let mut run =
+        covered(Run::new(guests::topology(topology))).kernel(kernel).timeout(ALL).watch(|host, line| {
+            if let Some(ended) = line.strip_prefix("@@ end ") {
+                eprintln!("  {host}: {ended}");
+            }
+        });
     for file in ["guest/post.sh", "guest/cases.sh"].iter().chain(files) {
         run = run.copy(guests::copy(file));
     }

@@ -9,6 +9,7 @@ use hca_vm::image::kernel::{self, Lacks};
 use hca_vm::image::series;
 use hca_vm::run::Run;
 
+use super::covered::covered;
 use super::guest::{complaints, is_chosen};
 use super::{Case, Outcome};
 use crate::guests::{Job, printed, turn};
@@ -59,7 +60,7 @@ fn comes_up(cache: &Cache, package: &str) -> anyhow::Result<()> {
         .step("again", "pair ibv_rc_pingpong -n 200");
     let report = {
         let _turn = turn(1);
-        Run::new("loopback").kernel(package).timeout(LIMIT).host("a", job.text()).run()?
+        covered(Run::new("loopback")).kernel(package).timeout(LIMIT).host("a", job.text()).run()?
     };
     let complaints = complaints(&report);
     ensure!(complaints.is_empty(), "{complaints}");

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hca_vm::run::{Report, Run};
 
+use super::covered::covered;
 use super::guest::complaints;
 use super::{Case, diagnosed};
 use crate::guests::{self, turn};
@@ -39,7 +40,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
     );
     let report = {
         let _turn = turn(2);
-        match Run::new("two-hosts")
+        match covered(Run::new("two-hosts"))
             .kernel(kernel)
             .timeout(ALL)
             .copy(guests::copy("guest/post.sh"))

@@ -8,6 +8,7 @@ pub mod adversary;
 pub mod all_to_all;
 pub mod any;
 pub mod cm;
+pub mod covered;
 pub mod diagnosed;
 pub mod dpdk;
 pub mod ethernet;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use hca_vm::run::{Report, Run};
 use serde::Deserialize;
 
+use super::covered::covered;
 use super::diagnosed::of_host;
 use super::guest::{complaints, is_chosen};
 use super::{Case, Outcome};
@@ -330,7 +331,7 @@ impl Boot {
             "{before}; python3 rdma_core_tests.py --only '{only}' {options}; modprobe -r mlx5_ib mlx5_core"
         );
         let _turn = turn(1);
-        let run = Run::new(guests::topology(topology));
+        let run = covered(Run::new(guests::topology(topology)));
         packages
             .iter()
             .fold(run, |run, package| run.package(*package))

@@ -335,35 +335,23 @@ impl Coverage {
     /// All adapters as one: what any of them used. Times are the earliest.
     pub fn together(&self) -> Used {
         let mut all = Used::default();
-        for used in self.adapters.values() {
-            let add = |to: &mut Counts, from: &Counts| {
-                from.iter().for_each(|(name, n)| *to.entry(name.clone()).or_default() += n);
-            };
-            for (to, from) in all.lists_mut().into_iter().zip(used.lists()) {
-                add(to, from);
-            }
-            for (name, fields) in &used.fields {
-                add(all.fields.entry(name.clone()).or_default(), fields);
-            }
-            for (name, command) in &used.commands {
-                let known = all.commands.entry(name.clone()).or_default();
-                let first = if known.count == 0 { u64::MAX } else { known.first_ps };
-                known.first_ps = first.min(command.first_ps);
-                known.count += command.count;
-                known.took_ps = known.took_ps.saturating_add(command.took_ps);
-                known.longest_ps = known.longest_ps.max(command.longest_ps);
-                add(&mut known.statuses, &command.statuses);
-            }
-            for reached in &used.steps {
-                match all.steps.iter_mut().find(|known| known.step == reached.step) {
-                    Some(known) => known.times += reached.times,
-                    None => all.steps.push(reached.clone()),
-                }
-            }
-        }
-        let place = |reached: &Reached| STEPS.iter().position(|step| step.name == reached.step);
-        all.steps.sort_by_key(place);
+        self.adapters.values().for_each(|used| all.add(used));
         all
+    }
+
+    /// Adds what another run used, to adapters of the same names. Times are the earliest, each from its own start.
+    pub fn add(&mut self, other: &Self) {
+        for (name, used) in &other.adapters {
+            self.adapters.entry(name.clone()).or_default().add(used);
+        }
+    }
+}
+
+/// Adds counts of the same names.
+fn add(to: &mut Counts, from: &Counts) {
+    for (name, n) in from {
+        let known = to.entry(name.clone()).or_default();
+        *known = known.saturating_add(*n);
     }
 }
 
@@ -386,6 +374,37 @@ impl Used {
             registers,
         } = self;
         [variants, opcodes, events, transitions, errors, registers]
+    }
+
+    /// Adds what another driver used. Times are the earliest.
+    fn add(&mut self, other: &Self) {
+        for (to, from) in self.lists_mut().into_iter().zip(other.lists()) {
+            add(to, from);
+        }
+        for (name, fields) in &other.fields {
+            add(self.fields.entry(name.clone()).or_default(), fields);
+        }
+        for (name, command) in &other.commands {
+            let known = self.commands.entry(name.clone()).or_default();
+            let first = if known.count == 0 { u64::MAX } else { known.first_ps };
+            known.first_ps = first.min(command.first_ps);
+            known.count = known.count.saturating_add(command.count);
+            known.took_ps = known.took_ps.saturating_add(command.took_ps);
+            known.longest_ps = known.longest_ps.max(command.longest_ps);
+            add(&mut known.statuses, &command.statuses);
+        }
+        for reached in &other.steps {
+            match self.steps.iter_mut().find(|known| known.step == reached.step) {
+                Some(known) => {
+                    let times = known.times.saturating_add(reached.times);
+                    let first = if reached.first_ps < known.first_ps { reached } else { &*known };
+                    *known = Reached { times, ..first.clone() };
+                }
+                None => self.steps.push(reached.clone()),
+            }
+        }
+        let place = |reached: &Reached| STEPS.iter().position(|step| step.name == reached.step);
+        self.steps.sort_by_key(place);
     }
 
     fn lists_mut(&mut self) -> [&mut Counts; 6] {
