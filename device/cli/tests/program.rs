@@ -313,6 +313,23 @@ fn keys_of_processes() {
     drop(ready(arguments(&files[0]).stderr(Stdio::null())));
 }
 
+/// Of a recording there is the page that there is of its trace, and the trace does not stay.
+#[test]
+fn a_page_of_a_recording() {
+    let scratch = Scratch::new("page-of-recording");
+    let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/recordings/7.2.rec");
+    let page = scratch.0.join("page.html");
+    let mut command = program();
+    command.env("TMPDIR", &scratch.0).arg("report").arg(&recording).arg("--output").arg(&page);
+    let made = output(&mut command);
+    assert!(made.status.success(), "{made:?}");
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert!(text.contains("7.2.rec") && text.contains("ENABLE_HCA") && text.contains("TEARDOWN_HCA"));
+    let left: Vec<_> =
+        std::fs::read_dir(&scratch.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["page.html"]);
+}
+
 /// A recording is played for it; what is collected is what a replay collects.
 #[test]
 fn coverage_of_a_recording() {
