@@ -4,7 +4,7 @@ use hca_spec::ids::{Cqn, Eqn, Mkey, Qpn, Rqn, Srqn};
 use hca_spec::qpc::QpState;
 
 use crate::buffer::Buffer;
-use crate::function::Functions;
+use crate::function::{FunctionId, Functions};
 use crate::rq::RqState;
 
 /// A change that the hardware has to follow. Order matters; the context is already in the tables
@@ -126,6 +126,9 @@ pub enum Effect {
         /// What ([`hca_spec::eqe::sync_reset`]).
         what: u8,
     },
+    /// The physical function has disabled this virtual one, or enabled it anew: what its driver has made is gone
+    /// ([`crate::Firmware::taken_away`]).
+    FunctionTaken(FunctionId),
     /// Drivers are waited for: [`crate::sync_reset::SyncReset::late`] with this number when it was long enough.
     SyncResetWaits(u32),
     /// TEARDOWN_HCA or DISABLE_HCA: no object is left; all moving parts must be dropped.

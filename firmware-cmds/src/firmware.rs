@@ -23,6 +23,7 @@ use crate::ports::Ports;
 use crate::profile::{Config, general_max, initial};
 use crate::steering::{Offer, Steering};
 use crate::sw_icm::SwIcm;
+use crate::virtual_functions::Capabilities;
 
 /// How far the driver has brought the adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -146,6 +147,8 @@ pub struct Firmware {
     pub(crate) general_max: General,
     pub(crate) atomic: Atomic,
     pub(crate) odp: Odp,
+    /// What a virtual function can do at most, once its driver has enabled it.
+    pub(crate) granted: Option<Box<Capabilities>>,
     /// Least times between interrupts of vectors, us.
     pub(crate) interrupt_delays: BTreeMap<u16, u16>,
     pub(crate) pages: Pages,
@@ -200,6 +203,7 @@ impl Firmware {
             general_max: _,
             atomic,
             odp,
+            granted,
             interrupt_delays,
             pages,
             ports,
@@ -212,10 +216,10 @@ impl Firmware {
         let mut digest = Digest(DefaultHasher::new());
         // It never fails.
         _ = write!(digest, "{icm:?} {nic:?} {state:?} {issi} {general:?} {atomic:?} {odp:?}");
-        _ = write!(digest, "{interrupt_delays:?} {} {teardown_snapshot:?}", pages.given());
+        _ = write!(digest, "{interrupt_delays:?} {} {teardown_snapshot:?} {granted:?}", pages.given());
         // What the firmware's tracer has seen tells of every command that there was one.
-        let Ports { ports, settings, pcie, sync_reset, .. } = ports;
-        _ = write!(digest, "{ports:?} {settings:?} {pcie:?} {sync_reset:?}");
+        let Ports { ports, settings, pcie, sync_reset, virtual_functions, .. } = ports;
+        _ = write!(digest, "{ports:?} {settings:?} {pcie:?} {sync_reset:?} {virtual_functions:?}");
         digest.0.finish()
     }
 
@@ -232,6 +236,7 @@ impl Firmware {
             general_max,
             atomic: config.personality.capabilities.atomic,
             odp: config.personality.capabilities.odp_initial,
+            granted: None,
             interrupt_delays: BTreeMap::new(),
             pages: Pages::new(config.icm_pages),
             at_last_teardown: None,
@@ -255,6 +260,14 @@ impl Firmware {
     pub fn restart(&mut self, kind: PortKind) {
         self.config.port_kind = kind;
         self.reset();
+    }
+
+    /// The most that the function can do now.
+    pub(crate) fn most(&self) -> Capabilities {
+        match &self.granted {
+            Some(granted) => **granted,
+            None => Capabilities { general: self.general_max, ..Capabilities::most(&self.config) },
+        }
     }
 
     /// How far the driver has brought the adapter.

@@ -20,7 +20,7 @@
 //!
 //! # Not implemented
 //!
-//! Virtual functions and their e-switch; link aggregation; of Ethernet ports: offloads of TLS, IPsec and MACsec; general objects of other kinds than
+//! An e-switch between virtual functions (there is [`virtual_functions`], for models of such an adapter: the offered ones have one function); link aggregation; of Ethernet ports: offloads of TLS, IPsec and MACsec; general objects of other kinds than
 //! [`hca_spec::caps::object_type`] has. Commands of those are answered BAD_OP or BAD_PARAM.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]
@@ -69,6 +69,7 @@ pub mod table;
 pub mod tracer;
 pub mod transport;
 mod users;
+pub mod virtual_functions;
 
 pub use agent::takes;
 pub use commands::mkey::NotChanged;

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use crate::crypto::Officer;
 use crate::effect::Effect;
 use crate::flash::{Flash, Work};
+use crate::function::FunctionId;
 use crate::module::Module;
 use crate::notice::Notices;
 use crate::pcie::Pcie;
@@ -16,6 +17,7 @@ use crate::sensor::Sensor;
 use crate::settings::{Delivered, Settings};
 use crate::sync_reset::SyncReset;
 use crate::tracer::Tracer;
+use crate::virtual_functions::VirtualFunctions;
 
 /// A port of an adapter.
 #[derive(Debug, Clone)]
@@ -57,6 +59,8 @@ pub struct Ports {
     pub(crate) officer: Option<Officer>,
     /// A start of the firmware that drivers are asked about.
     pub sync_reset: SyncReset,
+    /// Functions that the first one enables.
+    pub virtual_functions: VirtualFunctions,
     /// What is in the cage of each port, which no reset changes.
     cages: Vec<Module>,
 }
@@ -89,8 +93,20 @@ impl Ports {
         let mut tracer = Tracer::default();
         tracer.restart(flash.running());
         let cages = vec![Module::default(); ports.len()];
-        let (sensor, pcie, sync_reset) = Default::default();
-        Self { ports, settings, flash, sensor, pcie, tracer, officer: None, sync_reset, cages, config }
+        let (sensor, pcie, sync_reset, virtual_functions) = Default::default();
+        Self {
+            ports,
+            settings,
+            flash,
+            sensor,
+            pcie,
+            tracer,
+            officer: None,
+            sync_reset,
+            virtual_functions,
+            cages,
+            config,
+        }
     }
 
     /// Everything to power-on, but for what is kept in flash.
@@ -106,8 +122,10 @@ impl Ports {
             tracer: _,
             officer: _,
             sync_reset: _,
+            virtual_functions,
             cages: _,
         } = self;
+        virtual_functions.drop_all(config);
         let old = std::mem::replace(ports, fresh(config));
         ports.iter_mut().zip(&old).for_each(|(new, old)| new.port.succeed(&old.port));
         *sensor = Sensor::default();
@@ -131,6 +149,16 @@ impl Ports {
             self.ports = fresh(&self.config);
         }
         self.reset();
+    }
+
+    /// That function is from now on a virtual one of the first.
+    pub fn add_virtual_function(&mut self, function: FunctionId) {
+        self.virtual_functions.add(function, &self.config);
+    }
+
+    /// The physical function is reset, and its virtual ones are gone. Returns those that were enabled.
+    pub fn drop_virtual_functions(&mut self) -> Vec<FunctionId> {
+        self.virtual_functions.drop_all(&self.config)
     }
 
     /// Version of the firmware that runs.

@@ -12,7 +12,9 @@ use crate::tags::TagQueueConfig;
 use crate::wqe::{self, Sge};
 use alloc::vec;
 use alloc::vec::Vec;
-use hca_spec::cmd::{CreateRmpIn, CreateSrqIn, ModifyRmpIn, ObjectIn, QueryRmpOut, QuerySrqOut};
+use hca_spec::cmd::{
+    CreateRmpIn, CreateSrqIn, MODIFY_RMP_LWM, ModifyRmpIn, ObjectIn, QueryRmpOut, QuerySrqOut,
+};
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::ids::{Cqn, Pd, Srqn, Xrcd};
 use hca_spec::queue::{RMP_READY, Rmpc, Srqc, Wq};
@@ -250,7 +252,7 @@ impl<B: Bus> Hca<B> {
         }
         let mut input = ModifyRmpIn::new();
         input.set(ModifyRmpIn::RMPN, srq.number.0).set(ModifyRmpIn::RMP_STATE, RMP_READY);
-        input.set(ModifyRmpIn::BITMASK_LWM, 1);
+        input.set(ModifyRmpIn::BITMASK, MODIFY_RMP_LWM);
         input.rmpc_mut().set(Rmpc::STATE, RMP_READY);
         input.rmpc_mut().wq_mut().set(Wq::LWM, limit.into());
         self.execute(Opcode::ModifyRmp, 0, input.bytes().to_vec(), OutHeader::SIZE).map(drop)

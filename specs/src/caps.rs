@@ -45,10 +45,16 @@ layout! {
         MAX_SGL_FOR_OPTIMIZED_PERFORMANCE: 0x18 [31:24];
         /// log2 of the CQEs of a CQ.
         LOG_MAX_CQ_SZ: 0x18 [23:16];
+        /// UMR WQEs may change [`crate::mkc::Mkc::RELAXED_ORDERING_WRITE`].
+        RELAXED_ORDERING_WRITE_UMR: 0x18 [15:15];
+        /// UMR WQEs may change [`crate::mkc::Mkc::RELAXED_ORDERING_READ`].
+        RELAXED_ORDERING_READ_UMR: 0x18 [14:14];
         /// log2 of the number of CQs.
         LOG_MAX_CQ: 0x18 [4:0];
         /// log2 of the EQEs of an EQ.
         LOG_MAX_EQ_SZ: 0x1c [31:24];
+        /// Keys have [`crate::mkc::Mkc::RELAXED_ORDERING_WRITE`].
+        RELAXED_ORDERING_WRITE: 0x1c [23:23];
         /// log2 of the number of mkeys.
         LOG_MAX_MKEY: 0x1c [21:16];
         /// The dump-fill mkey exists.
@@ -259,6 +265,8 @@ layout! {
         LOG_MAX_MCG: 0x60 [7:0];
         /// log2 of the number of transport domains.
         LOG_MAX_TRANSPORT_DOMAIN: 0x64 [28:24];
+        /// Keys have [`crate::mkc::Mkc::RELAXED_ORDERING_READ`].
+        RELAXED_ORDERING_READ: 0x64 [21:21];
         /// log2 of the number of protection domains.
         LOG_MAX_PD: 0x64 [20:16];
         /// log2 of the number of XRC domains.

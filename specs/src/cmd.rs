@@ -9,6 +9,23 @@ use crate::mkc::Mkc;
 use crate::qpc::{Qpc, QpcExt};
 use crate::queue::{Cqc, Eqc, Rmpc, Sqc, Srqc};
 
+/// Bits of [`ModifyCqIn::FIELD_SELECT`] with [`MODIFY_CQ_RESIZE`]: which fields of the context the new buffer's shape is made of; the
+/// others stay. The size of entries has no bit, and is taken always.
+pub mod resize_cq {
+    /// `LOG_CQ_SIZE`.
+    pub const LOG_SIZE: u32 = 1 << 0;
+    /// `PAGE_OFFSET`.
+    pub const PAGE_OFFSET: u32 = 1 << 1;
+    /// `LOG_PAGE_SIZE`.
+    pub const LOG_PAGE_SIZE: u32 = 1 << 2;
+}
+
+/// MODIFY_CQ op_mod: a new buffer.
+pub const MODIFY_CQ_RESIZE: u32 = 1;
+
+/// Bit of [`ModifyRmpIn::BITMASK`]: the limit water mark.
+pub const MODIFY_RMP_LWM: u64 = 1 << 0;
+
 /// Offset of the page or translation list in CREATE_* and MODIFY_CQ inputs.
 pub const PAS_OFFSET: usize = 0x110;
 
@@ -33,6 +50,8 @@ layout! {
 
     /// ENABLE_HCA, DISABLE_HCA, INIT_HCA, TEARDOWN_HCA, QUERY_PAGES and MANAGE_PAGES input.
     pub struct FunctionIn[0x10] {
+        /// FUNCTION_ID is of a processor on the adapter.
+        EMBEDDED_CPU_FUNCTION: 0x8 [31:31];
         /// The function; 0 = self.
         FUNCTION_ID: 0x8 [15:0];
         /// TEARDOWN_HCA: 0 = graceful close, 1 = forced, 2 = fast; both leave event queues.
@@ -69,6 +88,16 @@ layout! {
         SUPPORTED_ISSI_DW0: 0x6c [31:0];
     }
 
+    /// QUERY_HCA_CAP input.
+    pub struct QueryHcaCapIn[0x10] {
+        /// Another function is meant, that of FUNCTION_ID.
+        OTHER_FUNCTION: 0x8 [31:31];
+        /// FUNCTION_ID is a virtual function of a processor on the adapter.
+        EC_VF_FUNCTION: 0x8 [30:30];
+        /// The other function: 0 = the physical one, its virtual functions from 1 on.
+        FUNCTION_ID: 0x8 [15:0];
+    }
+
     /// QUERY_HCA_CAP output: 4 KiB of capabilities.
     pub struct QueryHcaCapOut[0x1010] {
         /// Status of the command.
@@ -102,6 +131,12 @@ layout! {
     pub struct SetHcaCapIn[0x1010] {
         /// Capability type << 1.
         OP_MOD: 0x4 [15:0];
+        /// Another function is meant, that of FUNCTION_ID.
+        OTHER_FUNCTION: 0x8 [31:31];
+        /// FUNCTION_ID is a virtual function of a processor on the adapter.
+        EC_VF_FUNCTION: 0x8 [30:30];
+        /// The other function: 0 = the physical one, its virtual functions from 1 on.
+        FUNCTION_ID: 0x8 [15:0];
     } views {
         /// The general capabilities.
         general, general_mut: 0x10 caps::General;
@@ -442,8 +477,8 @@ layout! {
         RMP_STATE: 0x8 [31:28];
         /// The pool.
         RMPN: 0x8 [23:0];
-        /// 1 = the limit water mark changes.
-        BITMASK_LWM: 0x14 [0:0];
+        /// What changes: [`MODIFY_RMP_LWM`].
+        BITMASK: 0x10 u64;
     } views {
         /// New values.
         rmpc, rmpc_mut: 0x20 Rmpc;

@@ -11,6 +11,8 @@ layout! {
         FREE: 0x0 [30:30];
         /// Access mode, bits 4..2 ([`AccessMode`]).
         ACCESS_MODE_4_2: 0x0 [28:26];
+        /// 1 = writes under the key may pass others on PCI Express: a permission.
+        RELAXED_ORDERING_WRITE: 0x0 [18:18];
         /// 1 = UMR WQEs may change the key.
         UMR_EN: 0x0 [15:15];
         /// Remote atomic allowed.
@@ -47,6 +49,8 @@ layout! {
         BSF_OCTWORD_SIZE: 0x20 [31:0];
         /// Room for translations, 16-byte units (2 MTTs or 1 KLM each).
         TRANSLATIONS_OCTWORD_SIZE: 0x34 [31:0];
+        /// 1 = reads under the key may pass others on PCI Express: a permission.
+        RELAXED_ORDERING_READ: 0x38 [6:6];
         /// log2 of the page size in bytes.
         LOG_PAGE_SIZE: 0x38 [4:0];
         /// 1 = data is encrypted on one side of the key ([`crate::crypto::CryptoBsf`]); 2 and 3 are reserved.

@@ -1,7 +1,7 @@
 //! Completion queues. Source: PRM "CREATE_CQ", "DESTROY_CQ", "QUERY_CQ", "MODIFY_CQ".
 
 use hca_spec::caps::General;
-use hca_spec::cmd::{CreateCqIn, ModifyCqIn, QueryCqOut};
+use hca_spec::cmd::{CreateCqIn, MODIFY_CQ_RESIZE, ModifyCqIn, QueryCqOut, resize_cq};
 use hca_spec::command::Status;
 use hca_spec::ids::Cqn;
 use hca_spec::queue::{Cqc, cqe_size, mini_format};
@@ -26,8 +26,6 @@ const MINI: Failure = bad_param("CQ: mini_cqe_res_format is reserved");
 
 /// MODIFY_CQ op_mod: moderation and the like.
 const MODERATE: u32 = 0;
-/// MODIFY_CQ op_mod: a new buffer.
-const RESIZE: u32 = 1;
 
 fn buffer(fw: &Firmware, call: &Call<'_>, ctx: &Cqc) -> Result<Buffer, Failure> {
     let log_size = ctx.get(Cqc::LOG_CQ_SIZE);
@@ -114,7 +112,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     let modify = call.view::<ModifyCqIn>()?;
     match call.op_mod {
         MODERATE => moderate(fw, modify, effects),
-        RESIZE => resize(fw, call, modify, effects),
+        MODIFY_CQ_RESIZE => resize(fw, call, modify, effects),
         other => Err(MODIFIER.got(other)),
     }
 }
@@ -166,13 +164,25 @@ fn resize(fw: &mut Firmware, call: &Call<'_>, modify: &ModifyCqIn, effects: &mut
         Status::BadSizeOutstandingCqes,
         "MODIFY_CQ: the CQ is full: its last entry, which tells of the resize, has no place",
     );
+    const SELECT: Failure = bad_param("MODIFY_CQ: resize_field_select has reserved bits");
     /// Counters of a CQ have 24 bits.
     const COUNTER: u32 = 0xff_ffff;
     let cqn = modify.get(ModifyCqIn::CQN);
     let mut ctx = fw.icm.cqs.get(cqn).ok_or(NO_CQ.of(cqn))?.ctx;
-    for field in [Cqc::LOG_CQ_SIZE, Cqc::PAGE_OFFSET, Cqc::LOG_PAGE_SIZE, Cqc::CQE_SZ] {
-        ctx.set(field, modify.cqc().get(field));
+    let select = modify.get(ModifyCqIn::FIELD_SELECT);
+    if select & !(resize_cq::LOG_SIZE | resize_cq::PAGE_OFFSET | resize_cq::LOG_PAGE_SIZE) != 0 {
+        return Err(SELECT.of(cqn).got(select));
     }
+    for (bit, field) in [
+        (resize_cq::LOG_SIZE, Cqc::LOG_CQ_SIZE),
+        (resize_cq::PAGE_OFFSET, Cqc::PAGE_OFFSET),
+        (resize_cq::LOG_PAGE_SIZE, Cqc::LOG_PAGE_SIZE),
+    ] {
+        if select & bit != 0 {
+            ctx.set(field, modify.cqc().get(field));
+        }
+    }
+    ctx.set(Cqc::CQE_SZ, modify.cqc().get(Cqc::CQE_SZ));
     let buffer = buffer(fw, call, &ctx)?;
     let old_room = 1u32 << fw.icm.cqs.get(cqn).map_or(0, |cq| cq.ctx.get(Cqc::LOG_CQ_SIZE));
     let held = ctx.get(Cqc::PRODUCER_COUNTER).wrapping_sub(ctx.get(Cqc::CONSUMER_COUNTER)) & COUNTER;
@@ -210,7 +220,7 @@ pub(super) fn modify_template(fixture: &Fixture) -> Vec<u8> {
         .set(Cqc::LOG_CQ_SIZE, Fixture::LOG_QUEUE)
         .set(Cqc::CQ_MAX_COUNT, 4)
         .set(Cqc::CQ_PERIOD, 2);
-    input(modify.bytes(), RESIZE, [fixture.queue])
+    input(modify.bytes(), MODIFY_CQ_RESIZE, [fixture.queue])
 }
 
 #[cfg(test)]
@@ -285,7 +295,7 @@ mod tests {
         let cq = b.cq(rc.eq, rc.uar, 6);
         let before = b.fw.icm.page_lists;
         let mut m = ModifyCqIn::new();
-        m.set(ModifyCqIn::CQN, cq).set(ModifyCqIn::OP_MOD, RESIZE).set(ModifyCqIn::FIELD_SELECT, 7);
+        m.set(ModifyCqIn::CQN, cq).set(ModifyCqIn::OP_MOD, MODIFY_CQ_RESIZE).set(ModifyCqIn::FIELD_SELECT, 7);
         m.cqc_mut().set(Cqc::LOG_CQ_SIZE, 8);
         assert_eq!(b.put_list(Opcode::ModifyCq, &m, &[0x7000, 0x8000]).status(), Status::BadInputLength);
         let list = [0x7000, 0x8000, 0x9000, 0xa000];

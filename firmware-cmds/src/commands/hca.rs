@@ -4,54 +4,50 @@
 //! "QUERY_ADAPTER".
 
 use hca_spec::caps::{
-    Atomic, Debug, General, Odp, TYPE_ATOMIC, TYPE_CRYPTO, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_ETHERNET,
+    Atomic, Debug, General, TYPE_ATOMIC, TYPE_CRYPTO, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_ETHERNET,
     TYPE_FLOW_TABLE, TYPE_GENERAL, TYPE_GENERAL_2, TYPE_ODP, TYPE_QOS, TYPE_ROCE,
 };
 use hca_spec::cmd::{
-    CAP_CURRENT, FunctionIn, QueryAdapterOut, QueryHcaCapOut, QueryIssiOut, QueryLagOut,
+    CAP_CURRENT, FunctionIn, QueryAdapterOut, QueryHcaCapIn, QueryHcaCapOut, QueryIssiOut, QueryLagOut,
     QuerySpecialContextsOut, SetHcaCapIn, SetIssiIn,
 };
 use hca_spec::command::Status;
+use hca_spec::layout::Field;
 use hca_spec::mkc::{NULL_MKEY, RESERVED_LKEY};
 
 use super::call::{done, reply};
 use super::crypto;
 use super::fixture::{Fixture, input};
+use super::functions::{self, Function};
 use super::row::{Call, Outcome};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
-use crate::firmware::{Firmware, Snapshot, State};
+use crate::firmware::{Firmware, State};
 use crate::limits::VENDOR_ID;
-use crate::pages::Pages;
-use crate::profile::initial;
+use crate::virtual_functions::{Capabilities, PAGING_TRANSPORTS};
 
 /// A function that is enabled already starts anew: its driver went without a word, as a crashed kernel
 /// does whose successor (kdump) then finds the function as it was.
 pub(super) fn enable(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    if fw.state != State::Disabled {
-        disable(fw, call, effects)?;
+    match functions::named(fw, call)? {
+        Function::Own => {
+            functions::may_begin(fw)?;
+            if fw.state != State::Disabled {
+                functions::leave(fw, effects);
+            }
+            functions::begin(fw);
+        }
+        Function::Virtual(number) => functions::enable(fw, number, effects)?,
     }
-    fw.state = State::Enabled;
     Ok(done())
 }
 
-pub(super) fn disable(fw: &mut Firmware, _: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    let mut left = fw.snapshot();
-    if let Some(at_teardown) = fw.teardown_snapshot.take() {
-        left = Snapshot { pages: left.pages, ..at_teardown };
+/// Disables the function, or a virtual function of the caller's.
+pub(super) fn disable(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
+    match functions::named(fw, call)? {
+        Function::Own => functions::leave(fw, effects),
+        Function::Virtual(number) => functions::disable(fw, number, effects)?,
     }
-    fw.at_last_teardown = Some(left);
-    fw.drop_objects(effects);
-    fw.ports.sync_reset.hears(fw.config.function, false, effects);
-    fw.state = State::Disabled;
-    fw.issi = 0;
-    fw.general = initial(fw.general_max);
-    fw.atomic = fw.config.personality.capabilities.atomic;
-    fw.odp = fw.config.personality.capabilities.odp_initial;
-    fw.interrupt_delays.clear();
-    let pages = std::mem::replace(&mut fw.pages, Pages::new(fw.config.icm_pages));
-    fw.disposal.give(pages);
-    fw.forget_driver();
     Ok(done())
 }
 
@@ -132,11 +128,17 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
     const TYPE: Failure = bad_param("QUERY_HCA_CAP: op_mod: this adapter does not have the capability type");
     let current = call.op_mod & 1 == CAP_CURRENT;
     let mut out = Box::new(QueryHcaCapOut::new());
+    let c = match functions::other(fw, call.view::<QueryHcaCapIn>()?)? {
+        Function::Own if current => Capabilities { general: fw.general, atomic: fw.atomic, odp: fw.odp },
+        Function::Own => fw.most(),
+        Function::Virtual(number) => functions::capabilities(fw, number, current)?,
+    };
     let max = &fw.personality().capabilities;
+    let has_roce = fw.is_ethernet() && c.general.get(General::ROCE) == 1;
     match call.op_mod >> 1 {
-        TYPE_GENERAL => *out.general_mut() = if current { fw.general } else { fw.general_max },
-        TYPE_ATOMIC => *out.atomic_mut() = if current { fw.atomic } else { max.atomic },
-        TYPE_ODP => *out.odp_mut() = if current { fw.odp } else { max.odp },
+        TYPE_GENERAL => *out.general_mut() = c.general,
+        TYPE_ATOMIC => *out.atomic_mut() = c.atomic,
+        TYPE_ODP => *out.odp_mut() = c.odp,
         TYPE_DEBUG => {
             let debug = out.debug_mut();
             debug.set(Debug::STALL_DETECT, fw.is_ethernet().into()).set(Debug::CORE_DUMP_GENERAL, 1);
@@ -146,7 +148,7 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
         TYPE_CRYPTO => *out.crypto_mut() = crypto::capabilities(fw),
         TYPE_GENERAL_2 => *out.general_2_mut() = max.general_2,
         TYPE_ETHERNET if fw.is_ethernet() => *out.ethernet_mut() = max.ethernet.offloads,
-        TYPE_ROCE if fw.is_ethernet() => *out.roce_mut() = max.ethernet.roce,
+        TYPE_ROCE if has_roce => *out.roce_mut() = max.ethernet.roce,
         TYPE_QOS if fw.is_ethernet() => *out.qos_mut() = max.ethernet.qos,
         TYPE_FLOW_TABLE if fw.is_ethernet() => *out.flow_tables_mut() = fw.icm.steering.offer().page(),
         // The adapter can do nothing of these: all zeros, as its general capabilities say by their own bits.
@@ -158,7 +160,7 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
 
 /// Values that a driver may lower. Zero leaves the maximum: iPXE's driver sends zero for queue pairs and makes three of them, on
 /// every firmware that it drives.
-const SETTABLE: [hca_spec::layout::Field<General>; 8] = [
+const SETTABLE: [Field<General>; 8] = [
     General::LOG_MAX_QP,
     General::LOG_MAX_CQ,
     General::LOG_MAX_MKEY,
@@ -169,63 +171,84 @@ const SETTABLE: [hca_spec::layout::Field<General>; 8] = [
     General::LOG_MAX_MCG,
 ];
 
-/// Transports that may page on demand.
-const PAGING_TRANSPORTS: [hca_spec::layout::Field<Odp>; 5] = [Odp::RC, Odp::UC, Odp::UD, Odp::XRC, Odp::DC];
-
+/// SET_HCA_CAP. A function sets what it uses of what it can do; a physical function sets what a virtual one can do at most.
 pub(super) fn set_cap(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
-    const TYPE: Failure = bad_param("SET_HCA_CAP: op_mod: the capability type can't be set");
     const LATE: Failure = Failure::new(Status::BadSystemState, "SET_HCA_CAP: legal only before INIT_HCA");
-    const PAGING: Failure = bad_param("SET_HCA_CAP: odp_caps: the adapter can't page on demand there");
+    let new = call.view::<SetHcaCapIn>()?;
+    match functions::other(fw, new)? {
+        Function::Own if fw.state == State::Initialized => {
+            return Err(LATE.got(fw.state as u32).wanted("1: enabled"));
+        }
+        Function::Own => {
+            let mut c = Capabilities { general: fw.general, atomic: fw.atomic, odp: fw.odp };
+            set_in(&mut c, new, &fw.most(), call.op_mod >> 1)?;
+            Capabilities { general: fw.general, atomic: fw.atomic, odp: fw.odp } = c;
+            functions::tell(fw);
+        }
+        Function::Virtual(number) => {
+            let mut c = functions::capabilities(fw, number, false)?;
+            // A physical function lets others have all that the adapter can do, whatever it uses itself.
+            let most = Capabilities::most(&fw.config);
+            set_in(&mut c, new, &most, call.op_mod >> 1)?;
+            if call.op_mod >> 1 == TYPE_GENERAL {
+                within(new.general(), &most.general, &[General::ROCE])?;
+                c.general.set(General::ROCE, new.general().get(General::ROCE));
+            }
+            functions::grant(fw, number, c)?;
+        }
+    }
+    Ok(done())
+}
+
+/// These fields are not above the most.
+fn within(new: &General, most: &General, fields: &[Field<General>]) -> Result<(), Failure> {
     const ABOVE: Failure = bad_param("SET_HCA_CAP: hca_cap: a value is above the adapter's maximum");
+    let (new, most) = (|field| new.get(field), |field| most.get(field));
+    match fields.iter().find(|field| new(**field) > most(**field)) {
+        Some(field) => Err(ABOVE.of(field.offset() as u32).got(new(*field)).limit(most(*field))),
+        None => Ok(()),
+    }
+}
+
+/// What can be set of a group, in `into`.
+fn set_in(into: &mut Capabilities, new: &SetHcaCapIn, max: &Capabilities, group: u32) -> Result<(), Failure> {
+    const TYPE: Failure = bad_param("SET_HCA_CAP: op_mod: the capability type can't be set");
+    const PAGING: Failure = bad_param("SET_HCA_CAP: odp_caps: the adapter can't page on demand there");
     const CHECKSUM: Failure =
         bad_param("SET_HCA_CAP: cmdif_checksum: must be 0: command signatures are not supported");
     const UAR: Failure = bad_param("SET_HCA_CAP: UAR pages have 4 KiB: log_uar_page_sz must be 0");
-    const ASKED: hca_spec::layout::Field<General> = General::PCI_SYNC_FOR_FW_UPDATE_EVENT;
+    const ASKED: Field<General> = General::PCI_SYNC_FOR_FW_UPDATE_EVENT;
     const MODE: Failure = bad_param("SET_HCA_CAP: atomic_req_8B_endianness_mode must be 0 or 1");
-    if fw.state == State::Initialized {
-        return Err(LATE.got(fw.state as u32).wanted("1: enabled"));
-    }
-    let new = call.view::<SetHcaCapIn>()?;
-    match call.op_mod >> 1 {
+    match group {
         TYPE_GENERAL => {
             let new = new.general();
-            for field in SETTABLE {
-                let (value, limit) = (new.get(field), fw.general_max.get(field));
-                if value > limit {
-                    return Err(ABOVE.of(field.offset() as u32).got(value).limit(limit));
-                }
-            }
+            within(new, &max.general, &SETTABLE)?;
             if new.get(General::CMDIF_CHECKSUM) != 0 {
                 return Err(CHECKSUM.got(new.get(General::CMDIF_CHECKSUM)));
             }
             if new.get(General::LOG_UAR_PAGE_SZ) != 0 {
                 return Err(UAR.got(new.get(General::LOG_UAR_PAGE_SZ)));
             }
-            if new.get(ASKED) > fw.general_max.get(ASKED) {
-                return Err(ABOVE
-                    .of(ASKED.offset() as u32)
-                    .got(new.get(ASKED))
-                    .limit(fw.general_max.get(ASKED)));
-            }
+            within(new, &max.general, &[ASKED])?;
             for field in SETTABLE {
                 let wanted = match new.get(field) {
-                    0 => fw.general_max.get(field),
+                    0 => max.general.get(field),
                     value => value,
                 };
-                fw.general.set(field, wanted);
+                into.general.set(field, wanted);
             }
-            fw.general.set(General::PKEY_TABLE_SIZE, new.get(General::PKEY_TABLE_SIZE));
-            fw.general.set(ASKED, new.get(ASKED));
+            into.general.set(General::PKEY_TABLE_SIZE, new.get(General::PKEY_TABLE_SIZE));
+            into.general.set(ASKED, new.get(ASKED));
         }
         TYPE_ATOMIC => {
             let mode = new.atomic().get(Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE);
             if mode > 1 {
                 return Err(MODE.got(mode));
             }
-            fw.atomic.set(Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE, mode);
+            into.atomic.set(Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE, mode);
         }
         TYPE_ODP => {
-            let (new, max) = (new.odp(), fw.personality().capabilities.odp);
+            let (new, max) = (new.odp(), &max.odp);
             for field in PAGING_TRANSPORTS {
                 let beyond = new.get(field) & !max.get(field);
                 if beyond != 0 {
@@ -233,12 +256,12 @@ pub(super) fn set_cap(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
                 }
             }
             for field in PAGING_TRANSPORTS {
-                fw.odp.set(field, new.get(field));
+                into.odp.set(field, new.get(field));
             }
         }
         other => return Err(TYPE.got(other)),
     }
-    Ok(done())
+    Ok(())
 }
 
 pub(super) fn query_adapter(fw: &Firmware, _: &Call<'_>) -> Outcome {

@@ -26,6 +26,7 @@ mod flow_entry;
 mod flow_group;
 mod flow_object;
 mod flow_table;
+mod functions;
 mod general_object;
 mod hca;
 pub mod icmd;

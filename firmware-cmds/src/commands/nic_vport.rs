@@ -14,6 +14,7 @@ use hca_spec::nic_vport::{
 
 use super::call::{done, reply};
 use super::fixture::{Fixture, input};
+use super::functions::has_roce;
 use super::row::{Call, Outcome};
 use super::vport::is_managers;
 use crate::effect::Effect;
@@ -30,6 +31,8 @@ const ENTRY: usize = 8;
 /// The NIC virtual port and its port are those of the function: its first.
 const PORT: u8 = 1;
 const OTHER: Failure = bad_param("NIC_VPORT: other_vport: the adapter has no other functions");
+const NO_ROCE: Failure =
+    bad_param("NIC_VPORT: roce_en: the function has no RoCE: the physical function took it");
 const LIST: Failure =
     bad_param("NIC_VPORT: allowed_list_type must be 0 (unicast), 1 (multicast) or 2 (VLAN)");
 
@@ -171,6 +174,9 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let (mtu, inline) = (c.get(NicVportContext::MTU), c.get(NicVportContext::MIN_WQE_INLINE_MODE));
     if has(select::MTU) && mtu > MAX_MTU.into() {
         return Err(MTU.got(mtu).limit(MAX_MTU));
+    }
+    if has(select::ROCE_EN) && c.get(NicVportContext::ROCE_EN) == 1 && !has_roce(fw) {
+        return Err(NO_ROCE.got(1u32));
     }
     if has(select::MIN_INLINE) && inline > LAYER_4 {
         return Err(INLINE.got(inline));

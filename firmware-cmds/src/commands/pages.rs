@@ -8,15 +8,21 @@ use hca_spec::command::Status;
 
 use super::call::{addresses, done, reply};
 use super::fixture::{Fixture, input};
+use super::functions::EMBEDDED;
 use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param, no_room};
 use crate::firmware::Firmware;
 use crate::pages::NotTaken;
 
-const SELF_ONLY: Failure = bad_param("function_id: this adapter has one function, 0");
+/// Each function has its pages from its own driver, virtual ones too.
+const SELF_ONLY: Failure = bad_param("function_id: a function gives its own pages only: must be 0");
 
 fn check_function(call: &Call<'_>) -> Result<(), Failure> {
-    match call.view::<FunctionIn>()?.get(FunctionIn::FUNCTION_ID) {
+    let input = call.view::<FunctionIn>()?;
+    if input.get(FunctionIn::EMBEDDED_CPU_FUNCTION) == 1 {
+        return Err(EMBEDDED.got(1u32));
+    }
+    match input.get(FunctionIn::FUNCTION_ID) {
         0 => Ok(()),
         other => Err(SELF_ONLY.got(other)),
     }

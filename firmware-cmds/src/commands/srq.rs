@@ -4,7 +4,9 @@
 //! drivers use the basic family for all, with step 1 pools and XRC SRQs; both are always understood.
 
 use hca_spec::caps::General;
-use hca_spec::cmd::{CreateRmpIn, CreateSrqIn, ModifyRmpIn, ObjectIn, QueryRmpOut, QuerySrqOut};
+use hca_spec::cmd::{
+    CreateRmpIn, CreateSrqIn, MODIFY_RMP_LWM, ModifyRmpIn, ObjectIn, QueryRmpOut, QuerySrqOut,
+};
 use hca_spec::ids::Srqn;
 use hca_spec::queue::{RMP_ERROR, RMP_READY, Rmpc, SRQ_ERROR, Srqc, Wq};
 use hca_spec::wqe::DS_UNIT;
@@ -226,6 +228,7 @@ pub(super) fn arm(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>)
 
 pub(super) fn modify_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
     const STATE: Failure = bad_param("MODIFY_RMP: state: must be 1: a pool is ready and stays so");
+    const BITS: Failure = bad_param("MODIFY_RMP: bitmask: it has reserved bits");
     let modify = call.view::<ModifyRmpIn>()?;
     let number = call.number();
     find(fw, call)?;
@@ -233,7 +236,11 @@ pub(super) fn modify_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<E
     if from != RMP_READY || to != RMP_READY {
         return Err(STATE.of(number).got(from << 4 | to));
     }
-    if modify.get(ModifyRmpIn::BITMASK_LWM) == 0 {
+    let bits = modify.get(ModifyRmpIn::BITMASK);
+    if bits & !MODIFY_RMP_LWM != 0 {
+        return Err(BITS.of(number).got(bits));
+    }
+    if bits == 0 {
         return Ok(done());
     }
     set_limit(fw, number, modify.rmpc().wq().get(Wq::LWM), effects)
@@ -277,7 +284,7 @@ pub(super) fn arm_xrc_template(fixture: &Fixture) -> Vec<u8> {
 pub(super) fn modify_rmp_template(fixture: &Fixture) -> Vec<u8> {
     let mut modify = ModifyRmpIn::new();
     modify.set(ModifyRmpIn::RMPN, fixture.number(Kind::Rmp)).set(ModifyRmpIn::RMP_STATE, RMP_READY);
-    modify.set(ModifyRmpIn::BITMASK_LWM, 1);
+    modify.set(ModifyRmpIn::BITMASK, MODIFY_RMP_LWM);
     modify.rmpc_mut().set(Rmpc::STATE, RMP_READY).wq_mut().set(Wq::LWM, 3);
     modify.bytes().to_vec()
 }
@@ -309,7 +316,7 @@ mod tests {
     fn modify_rmp(number: u32, lwm: u32) -> ModifyRmpIn {
         let mut m = ModifyRmpIn::new();
         m.set(ModifyRmpIn::RMPN, number).set(ModifyRmpIn::RMP_STATE, RMP_READY);
-        m.set(ModifyRmpIn::BITMASK_LWM, 1);
+        m.set(ModifyRmpIn::BITMASK, MODIFY_RMP_LWM);
         m.rmpc_mut().set(Rmpc::STATE, RMP_READY);
         m.rmpc_mut().wq_mut().set(Wq::LWM, lwm);
         m

@@ -102,7 +102,7 @@ macro_rules! rows {
 // opcode, name, least state, (input [other forms of it @ byte] .. its end if that is behind the input's structure => bytes of output),
 //     object, ICM, user contexts, time, handler, template [, if the adapter has it];
 rows! {
-    QueryHcaCap, "QUERY_HCA_CAP", Enabled, (InHeader => CAPS), NONE, OBJECT,
+    QueryHcaCap, "QUERY_HCA_CAP", Enabled, (QueryHcaCapIn => CAPS), NONE, OBJECT,
         User::ALL, Query, ReadOnly(hca::query_cap), Object;
     QueryAdapter, "QUERY_ADAPTER", Enabled, (InHeader => QueryAdapterOut::SIZE), NONE, OBJECT,
         User::ALL, Query, ReadOnly(hca::query_adapter), Object;
@@ -110,9 +110,9 @@ rows! {
         User::KERNEL, Lifecycle, WithEffects(hca::init), Object;
     TeardownHca, "TEARDOWN_HCA", Initialized, (InHeader => DONE), NONE, OBJECT,
         User::KERNEL, Lifecycle, WithEffects(hca::teardown), Object;
-    EnableHca, "ENABLE_HCA", Disabled, (InHeader => DONE), NONE, OBJECT,
+    EnableHca, "ENABLE_HCA", Disabled, (FunctionIn => DONE), NONE, OBJECT,
         User::KERNEL, Lifecycle, WithEffects(hca::enable), Object;
-    DisableHca, "DISABLE_HCA", Enabled, (InHeader => DONE), NONE, OBJECT,
+    DisableHca, "DISABLE_HCA", Enabled, (FunctionIn => DONE), NONE, OBJECT,
         User::KERNEL, Lifecycle, WithEffects(hca::disable), Object;
     QueryPages, "QUERY_PAGES", Enabled, (FunctionIn => QueryPagesOut::SIZE), NONE, OBJECT,
         User::OWNERS, Query, ReadOnly(pages::query), Input(pages::query_template);

@@ -26,6 +26,9 @@ pub(super) fn personality() -> Personality {
         // Drivers are asked before the firmware starts again, and can let go fast.
         general.set(General::PCI_SYNC_FOR_FW_UPDATE_EVENT, 1).set(General::GENERAL_NOTIFICATION_EVENT, 1);
         general.set(General::FAST_TEARDOWN, 1);
+        // Permissions that keys have: writes and reads stay in order all the same.
+        general.set(General::RELAXED_ORDERING_WRITE, 1).set(General::RELAXED_ORDERING_READ, 1);
+        general.set(General::RELAXED_ORDERING_WRITE_UMR, 1).set(General::RELAXED_ORDERING_READ_UMR, 1);
         general.set(General::TAG_MATCHING, 1).set(General::RNDV_OFFLOAD_RC, 1);
         general.set(General::LOG_TAG_MATCHING_LIST_SZ, LOG_TAGS).set(General::LOG_MAX_XRQ, LOG_XRQS);
     }
@@ -63,4 +66,27 @@ fn device_memory(bar0_size: u64) -> DeviceMemory {
     c.set(DeviceMemory::MEMIC_BAR_START_ADDR, bar0_size.saturating_sub(WINDOW.into()));
     c.set(DeviceMemory::MEMIC_BAR_SIZE, WINDOW).set(DeviceMemory::MAX_MEMIC_SIZE, LARGEST);
     c
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a ConnectX-4 has not, and later ones have.
+    #[test]
+    fn relaxed_ordering_by_kind() {
+        for (kind, expected) in [("connectx4", 0), ("connectx5", 1), ("connectx6dx", 1)] {
+            let capabilities = &Personality::named(kind).expect("a kind").capabilities;
+            for general in [&capabilities.general, &capabilities.ethernet.general] {
+                for field in [
+                    General::RELAXED_ORDERING_WRITE,
+                    General::RELAXED_ORDERING_READ,
+                    General::RELAXED_ORDERING_WRITE_UMR,
+                    General::RELAXED_ORDERING_READ_UMR,
+                ] {
+                    assert_eq!(general.get(field), expected, "{kind} {}", field.name());
+                }
+            }
+        }
+    }
 }

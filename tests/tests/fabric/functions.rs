@@ -1,6 +1,10 @@
-//! Two functions of one adapter: each has its own memory, objects, events and interrupts; chip and ports are shared.
+//! Several functions of one adapter: each has its own memory, objects, events and interrupts; chip and ports are shared. A virtual
+//! one works while the physical one has it enabled.
 
 use hca_model::{FunctionRef, HcaId, LinkConfig, Ps};
+use hca_spec::caps::General;
+use hca_spec::cmd::{FunctionIn, QueryHcaCapIn, QueryHcaCapOut, SetHcaCapIn};
+use hca_spec::command::{Opcode, Status};
 use hca_spec::ids::Qpn;
 use hca_spec::mad::PortInfo;
 use hca_tests::hosts::{Hosts, wait_active};
@@ -102,4 +106,76 @@ fn an_adapter_has_only_so_many_functions() {
     assert_eq!(added, [true, true, true, false]);
     assert_eq!(world.functions().count(), 4);
     assert_eq!(world.add_function(HcaId(7)), None);
+}
+
+/// The physical function's command about the virtual one of that number; what is refused with which status.
+fn enable(hosts: &mut Hosts, opcode: Opcode, number: u32) -> Result<(), u8> {
+    let mut input = FunctionIn::new();
+    input.set(FunctionIn::FUNCTION_ID, number);
+    match hosts.hcas[0].execute(opcode, 0, input.bytes().to_vec(), FunctionIn::SIZE) {
+        Ok(_) => Ok(()),
+        Err(hca_driver::Error::Command { status, .. }) => Err(status),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// What the virtual function of number 1 can do at most, as the physical one sees it.
+fn most(hosts: &mut Hosts) -> General {
+    let mut input = QueryHcaCapIn::new();
+    input.set(QueryHcaCapIn::OTHER_FUNCTION, 1).set(QueryHcaCapIn::FUNCTION_ID, 1);
+    let input = input.bytes().to_vec();
+    let output = hosts.hcas[0].execute(Opcode::QueryHcaCap, 0, input, QueryHcaCapOut::SIZE).unwrap();
+    *QueryHcaCapOut::from_prefix_or_zero(&output).general()
+}
+
+/// The physical function enables a virtual one and says what it can do; it has connections of its own then, which are gone when it
+/// is disabled, or with the physical one.
+#[test]
+fn a_virtual_function_lives_while_it_is_enabled() {
+    let simulation = Simulation::new(worlds::many(2, vec![worlds::between(Default::default())], 1));
+    let virtual_function = simulation.world(|world, _| world.add_virtual_function(HcaId(0)).expect("room"));
+    let mut hosts = Hosts::open(simulation, [FunctionRef::from(HcaId(0)), HcaId(1).into()]);
+    hosts.hcas.iter_mut().for_each(|hca| wait_active(hca, 1));
+    let open = |hosts: &Hosts| {
+        let bus = hosts.simulation.bus(virtual_function, hca_tests::rig::HOST_MEMORY);
+        hca_driver::Hca::open(bus, hca_driver::Config::default())
+    };
+    let refused = open(&hosts).err().map(|why| why.to_string()).expect("it is not enabled");
+    assert!(refused.contains("EnableHca refused: BadSystemState"), "{refused}");
+
+    let mut set = SetHcaCapIn::new();
+    set.set(SetHcaCapIn::OTHER_FUNCTION, 1).set(SetHcaCapIn::FUNCTION_ID, 1);
+    *set.general_mut() = most(&mut hosts);
+    set.general_mut().set(General::LOG_MAX_QP, 3);
+    hosts.hcas[0].execute(Opcode::SetHcaCap, 0, set.bytes().to_vec(), 16).expect("SET_HCA_CAP");
+    assert_eq!(most(&mut hosts).get(General::LOG_MAX_QP), 3);
+    enable(&mut hosts, Opcode::EnableHca, 1).expect("ENABLE_HCA");
+    let sees = open(&hosts).expect("the virtual function comes up");
+    assert_eq!(sees.caps().get(General::LOG_MAX_QP), 3);
+    hosts.hcas.push(sees);
+    wait_active(&mut hosts.hcas[2], 1);
+    let mut pair = hosts.connect([(2, 1), (1, 1)]);
+    hosts.post(&mut pair, 1);
+    assert_eq!(hosts.done(&mut pair, 1), None);
+    assert_eq!(queue_pairs(&hosts, virtual_function), 1);
+
+    for number in [2, 3, 0x100, 0xffff] {
+        assert_eq!(enable(&mut hosts, Opcode::DisableHca, number), Err(Status::BadParam as u8), "{number}");
+    }
+    assert_eq!(queue_pairs(&hosts, virtual_function), 1);
+    enable(&mut hosts, Opcode::DisableHca, 1).expect("DISABLE_HCA");
+    hosts.simulation.run(Ps::from_us(1));
+    assert_eq!(queue_pairs(&hosts, virtual_function), 0, "taken away");
+    assert_eq!(enable(&mut hosts, Opcode::DisableHca, 1), Err(Status::BadSystemState as u8));
+    assert!(open(&hosts).is_err());
+
+    enable(&mut hosts, Opcode::EnableHca, 1).expect("again");
+    let again = open(&hosts).expect("it comes up again");
+    drop(std::mem::replace(&mut hosts.hcas[2], again));
+    let mut pair = hosts.connect([(2, 1), (1, 1)]);
+    hosts.post(&mut pair, 2);
+    assert_eq!(hosts.done(&mut pair, 2), None);
+    hosts.simulation.world(|world, now| world.reset(now, HcaId(0)));
+    assert_eq!(queue_pairs(&hosts, virtual_function), 0, "gone with the physical function");
+    assert!(open(&hosts).is_err());
 }

@@ -415,6 +415,7 @@ impl Executor<'_> {
                     core.firmware_fault(now, key, format_args!("dump of {} bytes", bytes.len()), &fault);
                 }
             }
+            Effect::FunctionTaken(function) => core.schedule_for(now, function, HcaEvent::TakenAway),
             Effect::SyncReset { functions, what } => {
                 for function in functions.iter() {
                     core.schedule_for(now, function, HcaEvent::SyncReset(what));

@@ -161,6 +161,8 @@ pub(crate) enum HcaEvent {
     Traces,
     /// The firmware's tracer may be taken: an event for the driver.
     TracerFree,
+    /// The physical function has disabled this virtual one.
+    TakenAway,
     /// The driver is asked, or told, about a start of the firmware.
     SyncReset(u8),
     /// Drivers were waited for: the wait of that number is over.

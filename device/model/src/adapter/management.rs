@@ -55,6 +55,13 @@ impl Executor<'_> {
         self.apply(now, effects);
     }
 
+    /// The physical function has taken this one away.
+    pub(crate) fn taken_away(&mut self, now: Ps) {
+        let mut effects = Vec::new();
+        self.core.function.fw.taken_away(&mut self.core.chip.managed, &mut effects);
+        self.apply(now, effects);
+    }
+
     /// Drivers were waited for: what that wait was about has come to nothing, if it is not over.
     pub(crate) fn sync_reset_late(&mut self, now: Ps, wait: u32) {
         let mut effects = Vec::new();

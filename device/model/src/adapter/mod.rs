@@ -134,6 +134,13 @@ impl Hca {
         Some(function)
     }
 
+    /// The same, a virtual one: the first function has to enable it.
+    pub(crate) fn add_virtual_function(&mut self) -> Option<FunctionId> {
+        let function = self.add_function()?;
+        self.chip.managed.add_virtual_function(function);
+        Some(function)
+    }
+
     #[inline]
     pub(crate) fn function(&self, id: FunctionId) -> Option<&Function> {
         self.functions.get(usize::from(id.0))
@@ -185,7 +192,7 @@ impl Hca {
     }
 
     /// Function level reset: back to power-on. The function that manages the ports takes the chip along, and the links
-    /// train again; what other functions have made stays.
+    /// train again, and its virtual functions; what other functions have made stays.
     pub(crate) fn reset(&mut self, now: Ps, id: FunctionId) {
         let version = self.chip.managed.firmware_version();
         let Some(function) = self.function_mut(id) else { return };
@@ -193,9 +200,16 @@ impl Hca {
         if let Some(mut executor) = self.executor(id) {
             executor.core.trace_reset(now);
         }
+        self.chip.managed.virtual_functions.function_reset(id);
         if id == FunctionId::FIRST {
+            let gone = self.chip.managed.drop_virtual_functions();
             self.chip.reset();
             self.start(now);
+            for function in gone {
+                if let Some(mut executor) = self.executor(function) {
+                    executor.taken_away(now);
+                }
+            }
         }
         let mut effects = Vec::new();
         self.chip.managed.sync_reset.function_reset(id, &mut effects);
@@ -654,6 +668,7 @@ impl Executor<'_> {
             HcaEvent::LinkUp(port) => self.core.chip.out.port_changed(port, false),
             HcaEvent::PortChange(port, sub_type) => self.core.push_port_change(now, port, sub_type),
             HcaEvent::Traces => self.core.write_traces(now),
+            HcaEvent::TakenAway => self.taken_away(now),
             HcaEvent::SyncReset(what) => self.core.push_sync_reset(now, what),
             HcaEvent::SyncResetLate(wait) => self.sync_reset_late(now, wait),
             HcaEvent::TracerFree => self.core.tracer_event(now, tracer_event::OWNERSHIP),

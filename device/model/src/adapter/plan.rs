@@ -125,6 +125,7 @@ impl Executor<'_> {
             | HcaEvent::LinkUp(_)
             | HcaEvent::PortChange(..)
             | HcaEvent::Traces
+            | HcaEvent::TakenAway
             | HcaEvent::SyncReset(_)
             | HcaEvent::SyncResetLate(_)
             | HcaEvent::TracerFree => {}

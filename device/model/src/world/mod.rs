@@ -364,6 +364,16 @@ impl World {
         Some(FunctionRef { hca, function })
     }
 
+    /// Adds a virtual function of an adapter's first: its driver gets no further than ENABLE_HCA until that of the first has
+    /// enabled it. They have numbers from 1 on, in the order in which they were added. `None`: as of [`World::add_function`].
+    ///
+    /// For tests of the model: no adapter that is offered has any, as no front end shows more than one PCI function.
+    pub fn add_virtual_function(&mut self, hca: HcaId) -> Option<FunctionRef> {
+        let function = self.hcas.get_mut(hca.0)?.add_virtual_function()?;
+        self.allow_trains_at(hca);
+        Some(FunctionRef { hca, function })
+    }
+
     /// A packet from outside the topology arrives at a port, whatever its destination: what a peer that is not modelled
     /// here, or a hostile one, puts on the cable.
     pub fn inject_packet(&mut self, now: Ps, port: impl Into<PortRef>, packet: Packet) {

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail};
 use hca_firmware::commands::{Action, Command, Fixture, find, maker};
 use hca_firmware::object::Kind;
-use hca_firmware::{Config, Effect, Execution, Firmware, Personality, PortKind, Refusal, State};
+use hca_firmware::{Config, Effect, Execution, Firmware, FunctionId, Personality, PortKind, Refusal, State};
 use hca_spec::be32;
 use hca_spec::cmd::{CreateQpIn, FunctionIn, PAGES_INIT};
 use hca_spec::command::Opcode;
@@ -54,10 +54,12 @@ impl Bench {
     /// A template is refused.
     pub(super) fn new(command: &Command, port_kind: PortKind) -> Result<Option<Self>> {
         let personality = Personality::named("connectx6dx").context("the kind with the most commands")?;
-        let firmware = Firmware::new(Config { personality, blueflame: true, port_kind, ..Config::default() });
+        let mut firmware =
+            Firmware::new(Config { personality, blueflame: true, port_kind, ..Config::default() });
         if !(command.offered)(&firmware) {
             return Ok(None);
         }
+        firmware.ports.add_virtual_function(FunctionId(1));
         let fixture = Fixture::new(0x10_0000, 0x20_0000, 0x4000_0000);
         let mut bench = Self { firmware, fixture, input: Vec::new() };
         if command.state >= State::Enabled {

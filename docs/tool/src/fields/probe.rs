@@ -24,7 +24,8 @@ pub(super) struct Seen {
 }
 
 /// Fields that say what else of an input counts, the more special first.
-const SELECTORS: [&str; 7] = [
+const SELECTORS: [&str; 8] = [
+    "other_function",
     "match_criteria_enable",
     "cong_protocol",
     "field_select",

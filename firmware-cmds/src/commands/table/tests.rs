@@ -363,4 +363,5 @@ fn objects_have_a_field() {
 
 mod manners;
 mod masks;
+mod queue_masks;
 mod told;

@@ -37,7 +37,7 @@ const CHUNK: u64 = 4;
 const MAX_LOAD: usize = 0xffff * OCTWORD;
 
 /// Fields that a mask bit covers wholly; the protection domain counts its keys and is apart.
-const SIMPLE: [(u64, Field<Mkc>); 11] = [
+const SIMPLE: [(u64, Field<Mkc>); 13] = [
     (umr_mask::SIG_ERR, Mkc::EXPECTED_SIGERR_COUNT),
     (umr_mask::BSF_EN, Mkc::BSF_EN),
     (umr_mask::PAGE_SIZE, Mkc::LOG_PAGE_SIZE),
@@ -49,6 +49,8 @@ const SIMPLE: [(u64, Field<Mkc>); 11] = [
     (umr_mask::RW, Mkc::RW),
     (umr_mask::A, Mkc::A),
     (umr_mask::FREE, Mkc::FREE),
+    (umr_mask::RELAXED_ORDERING_WRITE, Mkc::RELAXED_ORDERING_WRITE),
+    (umr_mask::RELAXED_ORDERING_READ, Mkc::RELAXED_ORDERING_READ),
 ];
 
 /// Why a work request on a key fails.
@@ -385,4 +387,54 @@ fn store(entry: &mut MemoryKey, at: u64, bytes: &[u8]) {
     };
     list.write(at, bytes);
     entry.translation = if indirect { Translation::Klm(list.into()) } else { Translation::Mtt(list) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each bit of the mask, alone: the fields that it chooses are taken, and no others.
+    #[test]
+    fn a_mask_takes_what_it_chooses() {
+        let (mut old, mut new) = (Mkc::new(), Mkc::new());
+        new.bytes_mut().fill(0xff);
+        old.set(Mkc::UMR_EN, 1);
+        let chosen = |bit: u64| -> &'static [&'static str] {
+            match bit {
+                umr_mask::LEN => &["LEN", "LENGTH64"],
+                umr_mask::PAGE_SIZE => &["LOG_PAGE_SIZE"],
+                umr_mask::START_ADDR => &["START_ADDR"],
+                umr_mask::EN_RINVAL => &["EN_RINVAL"],
+                umr_mask::SIG_ERR => &["EXPECTED_SIGERR_COUNT"],
+                umr_mask::BSF_EN => &["BSF_EN"],
+                umr_mask::KEY => &["MKEY_7_0"],
+                umr_mask::QPN => &["QPN"],
+                umr_mask::LW => &["LW"],
+                umr_mask::LR => &["LR"],
+                umr_mask::RR => &["RR"],
+                umr_mask::RW => &["RW"],
+                umr_mask::A => &["A"],
+                umr_mask::FREE => &["FREE"],
+                umr_mask::RELAXED_ORDERING_WRITE => &["RELAXED_ORDERING_WRITE"],
+                umr_mask::RELAXED_ORDERING_READ => &["RELAXED_ORDERING_READ"],
+                // The domain is no matter of this function; other bits choose nothing.
+                _ => &[],
+            }
+        };
+        let fields = |ctx: &Mkc| {
+            let mut all = Vec::new();
+            Mkc::LAYOUT.decode(ctx.bytes(), &mut |_, field, value| all.push((field.name, value)));
+            all
+        };
+        for bit in 0..u64::BITS {
+            let mut ctx = old;
+            apply_mask(&mut ctx, &new, 1 << bit);
+            for (((name, is), (_, was)), (_, new)) in
+                fields(&ctx).into_iter().zip(fields(&old)).zip(fields(&new))
+            {
+                let expected = if chosen(1 << bit).contains(&name) { new } else { was };
+                assert_eq!(is, expected, "bit {bit}: {name}");
+            }
+        }
+    }
 }

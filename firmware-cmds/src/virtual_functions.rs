@@ -1,0 +1,109 @@
+//! Virtual functions of an adapter: which there are, whether the physical function has enabled them, and what it lets them do.
+//!
+//! The first function is the physical one. It names its virtual functions by their numbers from 1 on, and itself by 0. A virtual
+//! function is at work only while it is enabled: its own ENABLE_HCA is refused before. What it can do at most is set before; its own
+//! driver finds that from its next ENABLE_HCA on.
+//!
+//! Source: PRM "ENABLE_HCA", "DISABLE_HCA", "SET_HCA_CAP" (other_function); the mlx5 driver (`sriov.c`, `vport.c:
+//! mlx5_vport_set_other_func_cap`) for numbers and order.
+
+use hca_spec::caps::{Atomic, General, Odp};
+use hca_spec::layout::Field;
+
+use crate::function::FunctionId;
+use crate::profile::{Config, general_max, initial};
+
+/// Transports that may page on demand.
+pub(crate) const PAGING_TRANSPORTS: [Field<Odp>; 5] = [Odp::RC, Odp::UC, Odp::UD, Odp::XRC, Odp::DC];
+
+/// What a function can do: the groups of capabilities that can be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Capabilities {
+    pub(crate) general: General,
+    pub(crate) atomic: Atomic,
+    pub(crate) odp: Odp,
+}
+
+impl Capabilities {
+    /// The most that a function of such an adapter can do.
+    pub(crate) fn most(config: &Config) -> Self {
+        let kind = &config.personality.capabilities;
+        Self { general: general_max(config), atomic: kind.atomic, odp: kind.odp }
+    }
+
+    /// What a function that can do this at most begins with.
+    pub(crate) fn initial(&self, config: &Config) -> Self {
+        let (mut odp, first) = (self.odp, &config.personality.capabilities.odp_initial);
+        for field in PAGING_TRANSPORTS {
+            odp.set(field, odp.get(field) & first.get(field));
+        }
+        Self { general: initial(self.general), atomic: self.atomic, odp }
+    }
+}
+
+/// A virtual function, as the physical one sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct VirtualFunction {
+    pub(crate) function: FunctionId,
+    pub(crate) enabled: bool,
+    /// What it can do at most, from its next ENABLE_HCA on.
+    pub(crate) most: Capabilities,
+    /// What it can do now, if its driver has it up.
+    pub(crate) now: Option<Capabilities>,
+}
+
+/// The virtual functions of an adapter.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VirtualFunctions(Vec<VirtualFunction>);
+
+impl VirtualFunctions {
+    /// One more, with all that the adapter can do; not enabled.
+    pub(crate) fn add(&mut self, function: FunctionId, config: &Config) {
+        let most = Capabilities::most(config);
+        self.0.push(VirtualFunction { function, enabled: false, most, now: None });
+    }
+
+    /// That of the number by which the physical function names it, from 1.
+    pub(crate) fn numbered(&self, number: u32) -> Option<&VirtualFunction> {
+        self.0.get((number as usize).checked_sub(1)?)
+    }
+
+    /// The same, to change.
+    pub(crate) fn numbered_mut(&mut self, number: u32) -> Option<&mut VirtualFunction> {
+        self.0.get_mut((number as usize).checked_sub(1)?)
+    }
+
+    /// That function, if it is a virtual one.
+    pub(crate) fn of(&self, function: FunctionId) -> Option<&VirtualFunction> {
+        self.0.iter().find(|virtual_function| virtual_function.function == function)
+    }
+
+    /// The same, to change.
+    pub(crate) fn of_mut(&mut self, function: FunctionId) -> Option<&mut VirtualFunction> {
+        self.0.iter_mut().find(|virtual_function| virtual_function.function == function)
+    }
+
+    /// The physical function is gone: none is enabled, and nothing that was set holds. Returns those that were enabled.
+    pub(crate) fn drop_all(&mut self, config: &Config) -> Vec<FunctionId> {
+        let mut gone = Vec::new();
+        for VirtualFunction { function, enabled, most, now } in &mut self.0 {
+            if std::mem::take(enabled) {
+                gone.push(*function);
+            }
+            (*most, *now) = (Capabilities::most(config), None);
+        }
+        gone
+    }
+
+    /// A virtual function was reset: its driver does not have it up.
+    pub fn function_reset(&mut self, function: FunctionId) {
+        if let Some(of) = self.of_mut(function) {
+            of.now = None;
+        }
+    }
+
+    /// Their functions.
+    pub fn iter(&self) -> impl Iterator<Item = FunctionId> {
+        self.0.iter().map(|virtual_function| virtual_function.function)
+    }
+}
