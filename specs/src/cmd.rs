@@ -90,6 +90,8 @@ layout! {
 
     /// QUERY_HCA_CAP input.
     pub struct QueryHcaCapIn[0x10] {
+        /// Capability type << 1; bit 0: [`CAP_CURRENT`].
+        OP_MOD: 0x4 [15:0];
         /// Another function is meant, that of FUNCTION_ID.
         OTHER_FUNCTION: 0x8 [31:31];
         /// FUNCTION_ID is a virtual function of a processor on the adapter.
