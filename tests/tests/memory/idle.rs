@@ -48,6 +48,28 @@ fn idle_objects_cost_little_and_leave_nothing() {
     hca.close().expect("teardown");
 }
 
+/// Adapters that nobody uses, two at each cable: what one costs does not depend on how many there are.
+#[test]
+fn idle_adapters_cost_little_and_each_the_same() {
+    const MOST: usize = 64 << 10;
+    let _alone = alone();
+    let each = |adapters: usize| {
+        let cable = |i| worlds::cable(HcaId(2 * i), HcaId(2 * i + 1));
+        let links = (0..adapters / 2).map(cable).collect();
+        let before = ALLOCATOR.allocated();
+        let world = worlds::many(adapters, links, 1);
+        let each = (ALLOCATOR.allocated() - before) / adapters;
+        drop(world);
+        (each, ALLOCATOR.allocated() as isize - before as isize)
+    };
+    // Once before: profiles are read, tables that all share are made.
+    each(2);
+    let ((few, _), (many, left)) = (each(64), each(1024));
+    assert!(left <= 0, "they leave {left} bytes");
+    println!("an adapter: {few} bytes of 64, {many} of 1024");
+    assert!(many < MOST && many <= few + few / 10, "{few} bytes of 64, {many} of 1024");
+}
+
 /// What a host's objects cost the server is bounded by the pages that it gives for them: of each kind, the objects in use
 /// cost no more than the ICM that they are charged.
 #[test]
