@@ -262,6 +262,16 @@ impl Firmware {
         self.reset();
     }
 
+    /// What the function can do now.
+    pub(crate) fn current(&self) -> Capabilities {
+        Capabilities { general: self.general, atomic: self.atomic, odp: self.odp }
+    }
+
+    /// From now on the function can do that.
+    pub(crate) fn set_current(&mut self, current: Capabilities) {
+        Capabilities { general: self.general, atomic: self.atomic, odp: self.odp } = current;
+    }
+
     /// The most that the function can do now.
     pub(crate) fn most(&self) -> Capabilities {
         match &self.granted {

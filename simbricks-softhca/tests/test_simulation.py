@@ -125,6 +125,8 @@ class Systems(unittest.TestCase):
         (programs,) = [sim for sim in inst.simulation.all_simulators() if isinstance(sim, ProgramHostSim)]
         self.assertIn("--host a --host b --run-dir", programs.run_cmd(inst))
         self.assertNotIn("--process", programs.run_cmd(inst))
+        programs._executable = "another"
+        self.assertTrue(programs.run_cmd(inst).startswith("another sim "))
 
     def test_a_host_of_others(self) -> None:
         system, (a, b) = pair()
@@ -140,7 +142,7 @@ class Systems(unittest.TestCase):
         (guest,) = [sim for sim in inst.simulation.all_simulators() if isinstance(sim, OthersHost)]
         self.assertRegex(guest.run_cmd(inst), f"^connect:.*/{listens}:sync=")
         # An adapter has one host.
-        with self.assertRaises(Exception):
+        with self.assertRaisesRegex(Exception, "already connected"):
             a.connect_host(ProgramHost(system))
 
     def test_a_switch_of_others(self) -> None:

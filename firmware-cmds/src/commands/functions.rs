@@ -107,7 +107,7 @@ pub(super) fn begin(fw: &mut Firmware) {
     if let Some(own) = fw.ports.virtual_functions.of(fw.config.function) {
         let most = own.most;
         fw.general_max = most.general;
-        Capabilities { general: fw.general, atomic: fw.atomic, odp: fw.odp } = most.initial(&fw.config);
+        fw.set_current(most.initial(&fw.config));
         fw.granted = Some(Box::new(most));
     }
     tell(fw);
@@ -115,7 +115,7 @@ pub(super) fn begin(fw: &mut Firmware) {
 
 /// What a virtual function can do now is kept for its physical one to see.
 pub(super) fn tell(fw: &mut Firmware) {
-    let now = Capabilities { general: fw.general, atomic: fw.atomic, odp: fw.odp };
+    let now = fw.current();
     if let Some(own) = fw.ports.virtual_functions.of_mut(fw.config.function) {
         own.now = (fw.state != State::Disabled).then_some(now);
     }
@@ -132,7 +132,7 @@ pub(super) fn leave(fw: &mut Firmware, effects: &mut Vec<Effect>) {
     fw.ports.sync_reset.hears(fw.config.function, false, effects);
     fw.state = State::Disabled;
     fw.issi = 0;
-    Capabilities { general: fw.general, atomic: fw.atomic, odp: fw.odp } = fw.most().initial(&fw.config);
+    fw.set_current(fw.most().initial(&fw.config));
     fw.interrupt_delays.clear();
     let pages = std::mem::replace(&mut fw.pages, Pages::new(fw.config.icm_pages));
     fw.disposal.give(pages);

@@ -129,7 +129,7 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
     let current = call.op_mod & 1 == CAP_CURRENT;
     let mut out = Box::new(QueryHcaCapOut::new());
     let c = match functions::other(fw, call.view::<QueryHcaCapIn>()?)? {
-        Function::Own if current => Capabilities { general: fw.general, atomic: fw.atomic, odp: fw.odp },
+        Function::Own if current => fw.current(),
         Function::Own => fw.most(),
         Function::Virtual(number) => functions::capabilities(fw, number, current)?,
     };
@@ -180,9 +180,9 @@ pub(super) fn set_cap(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
             return Err(LATE.got(fw.state as u32).wanted("1: enabled"));
         }
         Function::Own => {
-            let mut c = Capabilities { general: fw.general, atomic: fw.atomic, odp: fw.odp };
+            let mut c = fw.current();
             set_in(&mut c, new, &fw.most(), call.op_mod >> 1)?;
-            Capabilities { general: fw.general, atomic: fw.atomic, odp: fw.odp } = c;
+            fw.set_current(c);
             functions::tell(fw);
         }
         Function::Virtual(number) => {

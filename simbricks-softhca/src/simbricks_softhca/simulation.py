@@ -230,9 +230,9 @@ class SofthcaSim(sim_base.Simulator):
     def _file(inst: inst_base.Instantiation) -> str:
         return inst.env.output_base("topology.toml")
 
-    def command(self, inst: inst_base.Instantiation, options: Iterable[str]) -> str:
+    def command(self, inst: inst_base.Instantiation, executable: str, options: Iterable[str]) -> str:
         """A command line of `softhca sim` for this simulation; `options` say what of it the process is."""
-        args = [self._executable, "sim", "--topology", self._file(inst), *options]
+        args = [executable, "sim", "--topology", self._file(inst), *options]
         args += ["--run-dir", inst.env.shm_base(), "--patience", str(self.patience_s), "--json"]
         return shlex.join(args + self.workload.arguments())
 
@@ -242,7 +242,7 @@ class SofthcaSim(sim_base.Simulator):
             options += ["--trace", inst.env.output_base(f"{self.full_name()}.trace.json")]
         if self.pcap:
             options += ["--pcap", inst.env.output_base(f"{self.full_name()}.pcapng")]
-        return self.command(inst, options) + (f" {self.extra_args}" if self.extra_args else "")
+        return self.command(inst, self._executable, options) + (f" {self.extra_args}" if self.extra_args else "")
 
 
 class ProgramHostSim(sim_base.Simulator):
@@ -274,7 +274,7 @@ class ProgramHostSim(sim_base.Simulator):
         if not homes:
             raise exceptions.SimulationConfigurationError(f"{self.name} has no adapter that softhca simulates")
         options = [option for adapter in adapters for option in ("--host", adapter.name)]
-        return homes[0].command(inst, options) + (f" {self.extra_args}" if self.extra_args else "")
+        return homes[0].command(inst, self._executable, options) + (f" {self.extra_args}" if self.extra_args else "")
 
 
 def _host_of(inst: inst_base.Instantiation, node: _Node) -> tuple[str | None, int | None]:

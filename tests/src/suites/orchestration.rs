@@ -145,7 +145,7 @@ fn whole(program: &Path, output: &Path, workload: &str, elsewhere: &[&str]) -> R
     Ok(sums)
 }
 
-/// One experiment, driven to its end by `simbricks-run`; and what it simulated once more, by one process.
+/// One experiment, driven to its end by `simbricks-run`; and what it simulated once more, by as few processes as can be.
 fn experiment(
     Experiment { name, title, hosts, messages, traces: traced, elsewhere }: Experiment,
     program: &Path,
@@ -185,7 +185,7 @@ fn experiment(
     if traces.len() != traced {
         return Err(format!("{} traces of {traced} processes", traces.len()));
     }
-    // One process does what the run's did: the command of any of them says what hosts did.
+    // As few processes as can be do what the run's did: the command of any of them says what hosts did.
     let all = json(&results)?;
     let commands = all.as_object().into_iter().flatten().filter(|(name, _)| name.starts_with("softhca."));
     let command =
@@ -195,9 +195,11 @@ fn experiment(
     let workload = workload.split(" --pcap ").next().unwrap_or_default();
     let (apart, whole) = (hashes(&sums)?, whole(program, &output, workload, elsewhere)?);
     if apart != whole {
-        return Err(format!("{HASHES:?} differ: {apart:x?} of the run, {whole:x?} of one process"));
+        return Err(format!(
+            "{HASHES:?} differ: {apart:x?} of the run, {whole:x?} of as few processes as can be"
+        ));
     }
-    Ok(format!("{hosts} hosts, {messages} messages; hashes as of one process"))
+    Ok(format!("{hosts} hosts, {messages} messages; hashes as of as few processes as can be"))
 }
 
 /// The package is installed, its tests are run, and its experiments.
