@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use hca_driver::eth::Rq;
 use hca_driver::{Bus, Config, Cq, Dma, Eq, Error, Hca, Qp, Srq};
 use hca_firmware::commands::{Fixture, find, maker};
 use hca_firmware::object::Kind;
@@ -223,6 +224,7 @@ impl Live for Eq<ModelMemory> {}
 impl Live for Cq<ModelMemory> {}
 impl Live for Qp<ModelMemory> {}
 impl Live for Srq<ModelMemory> {}
+impl Live for Rq<ModelMemory> {}
 impl Live for ModelMemory {}
 
 impl<A: Live, B: Live> Live for (A, B) {

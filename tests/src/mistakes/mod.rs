@@ -18,6 +18,7 @@ mod pages;
 mod pci;
 mod peers;
 mod queue_pairs;
+mod receives;
 mod shared;
 mod table;
 mod work;
@@ -161,6 +162,7 @@ pub const AREAS: &[(&str, &[Mistake])] = &[
     ("shared queues", shared::ALL),
     ("keys", keys::ALL),
     ("doorbells", doorbells::ALL),
+    ("receive queues", receives::ALL),
     ("work requests", work::ALL),
     ("peers", peers::ALL),
 ];

@@ -243,3 +243,33 @@ fn causes_over_ethernet_are_those_of_the_own_peer() {
     let expected = |hca: usize| (hca, "peer-exists", format!("a queue pair that {} has", names[1 - hca]));
     assert_eq!(told, [expected(0), expected(1)]);
 }
+
+/// A peer that tries for ever: said of the receiver when it has read all that came, long after the patience, once until its counter moves.
+#[test]
+fn a_peer_that_waits_for_ever_for_a_receive_request() {
+    let options = Options { rts: RtsAttr { rnr_retries: 7, ..RtsAttr::default() }, ..Options::default() };
+    let (simulation, mut pair) = checked(&options);
+    let sge = [pair.ends[0].sge(0, 8)];
+    let message = SendRequest::new(1, SendOp::Send { imm: None }, &sge);
+    pair.send(0, &message);
+    simulation.run(Ps(3 * PATIENCE.0));
+    assert_eq!(rules(&simulation), [""; 0], "the receiver may be late");
+    pair.recv(1, 1, 0, 64);
+    pair.sent_ok(0, 1);
+    // What it received lies there unread: it lets its peer wait.
+    pair.send(0, &message);
+    simulation.run(Ps(20 * PATIENCE.0));
+    assert_eq!(rules(&simulation), ["cq-polled"], "the receiver has other work");
+    pair.received_ok(1, 1);
+    simulation.run(Ps(3 * PATIENCE.0));
+    assert_eq!(rules(&simulation), [""; 0], "it has just begun to read");
+    simulation.run(Ps(20 * PATIENCE.0));
+    let found = found(&simulation);
+    let [(hca, finding)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((*hca, finding.rule.name), (HcaId(1), "receive-counter"), "of who has to post");
+    assert_eq!(finding.subject.number(), pair.ends[1].qp.number().0);
+    assert!(finding.found.starts_with("0x1 since"), "{finding}");
+    pair.recv(1, 2, 0, 64);
+    pair.sent_ok(0, 1);
+    pair.received_ok(1, 2);
+}

@@ -183,7 +183,8 @@ fn receive_counter(qpn: Qpn, qp: &QueuePair, function: &Function) -> Option<Find
     let ReceiveQueue::Own { log_size, head, .. } = qp.rq else { return None };
     let word = record_word(function, qp.params.doorbell_record, 0)?;
     let (posted, room) = ((word as u16).wrapping_sub(head), 1u32 << log_size.min(15));
-    let swapped = swapped(word);
+    // Who counts in more than 16 bits has numbers that look swapped.
+    let swapped = if posted == 0 || u32::from(posted) > room { swapped(word) } else { "" };
     if swapped.is_empty() && u32::from(posted) <= room {
         return None;
     }

@@ -13,18 +13,20 @@ mod history;
 mod pages;
 mod peers;
 mod queues;
+mod receives;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use hca_firmware::FunctionId;
 use hca_spec::ids::Qpn;
+use hca_spec::qpc::QpState;
 
 use crate::adapter::Hca;
 use crate::adapter::function::Function;
 use crate::ground::diagnosis::{Before, Finding, Saying, Subject};
 use crate::ground::epoch::Rebase;
-use crate::ground::event::{Event, Queue};
+use crate::ground::event::{Event, Queue, Unwanted};
 use crate::ground::node::{FunctionRef, HcaId};
 use crate::ground::record::Record;
 use crate::ground::time::Ps;
@@ -33,6 +35,7 @@ use history::History;
 use pages::Pages;
 use peers::Peers;
 use queues::Queues;
+use receives::ReceiveQueues;
 
 /// Objects of a kind that are looked at in one look: the next ones have their turn in the next.
 const LOOKED_AT: usize = 1024;
@@ -41,6 +44,7 @@ const LOOKED_AT: usize = 1024;
 #[derive(Debug, Default)]
 struct Shadow {
     sends: SendQueues,
+    receives: ReceiveQueues,
     queues: Queues,
     pages: Pages,
     /// What happened just before, whatever was reset since.
@@ -98,10 +102,14 @@ impl Checker {
             Event::Doorbell { qpn } | Event::BlueFlame { qpn, .. } => shadow.sends.rung(now, qpn, function),
             Event::QpModified { qpn, to, .. } => {
                 shadow.sends.modified(now, qpn, to, function);
+                if matches!(to, QpState::Reset | QpState::Init) {
+                    shadow.receives.forget(qpn);
+                }
                 None
             }
             Event::Destroyed { what: Queue::Qp, number } => {
                 shadow.sends.forget(Qpn(number));
+                shadow.receives.forget(Qpn(number));
                 None
             }
             Event::Destroyed { what, number } => {
@@ -125,7 +133,10 @@ impl Checker {
             }
             Event::Unwanted { qpn, slid, interface, psn, why, own } => {
                 self.peers.unwanted(now, (at, function), (slid, interface, qpn), (psn, why, own));
-                None
+                match why {
+                    Unwanted::NoReceive => shadow.receives.starves(now, self.patience, qpn, function),
+                    _ => None,
+                }
             }
             Event::Command { slot, opcode } => {
                 commands::executed(slot, opcode, function, &mut |finding| self.found.push((at, finding)));
@@ -176,6 +187,7 @@ impl Checker {
             let found = &mut self.found;
             let mut tell = |finding| found.push((at, finding));
             shadow.sends.look(now, self.patience, function, &mut tell);
+            shadow.receives.look(function, &mut tell);
             shadow.queues.look(now, self.patience, function, &mut tell);
             shadow.pages.look(function, &mut tell);
         }
@@ -200,8 +212,11 @@ impl Checker {
 
     /// A host is gone, or its function was reset: nothing of before counts.
     pub(crate) fn forget(&mut self, now: Ps, at: FunctionRef) {
-        let Some(Shadow { sends, queues, pages, history }) = self.shadows.get_mut(at.hca.0) else { return };
-        (*sends, *queues, *pages) = (SendQueues::default(), Queues::default(), Pages::default());
+        let Some(Shadow { sends, receives, queues, pages, history }) = self.shadows.get_mut(at.hca.0) else {
+            return;
+        };
+        (*sends, *receives) = (SendQueues::default(), ReceiveQueues::default());
+        (*queues, *pages) = (Queues::default(), Pages::default());
         history.reset(now, at.function);
     }
 }
@@ -278,8 +293,9 @@ impl Rebase for Checker {
     fn rebase(&mut self, by: Ps) {
         let Self { patience: _, due, shadows, peers, found: _ } = self;
         due.rebase(by);
-        for Shadow { sends, queues, pages: _, history } in shadows {
+        for Shadow { sends, receives, queues, pages: _, history } in shadows {
             sends.rebase(by);
+            receives.rebase(by);
             queues.rebase(by);
             history.rebase(by);
         }

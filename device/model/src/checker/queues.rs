@@ -15,7 +15,7 @@ use crate::ground::event::Queue;
 use crate::ground::time::Ps;
 
 /// Counters of completion and event queues are 24 bits wide.
-const COUNTER: u32 = 0xff_ffff;
+pub(super) const COUNTER: u32 = 0xff_ffff;
 /// Armings in a row with one sequence number, each after another event: a second thread may arm with the number of before.
 const SAME_SEQUENCE: u32 = 8;
 

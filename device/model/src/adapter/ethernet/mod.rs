@@ -61,6 +61,11 @@ impl Frames {
         self.rings.insert(rqn.0, FrameRing::default());
     }
 
+    /// How many WQEs a receive queue of its own has taken, modulo 2^16; None: it is not ready.
+    pub(crate) fn taken(&self, rqn: Rqn) -> Option<u16> {
+        self.rings.get(rqn.0).map(|ring| ring.head)
+    }
+
     /// A send queue goes on with nothing: it is gone, or begins anew.
     pub(crate) fn abandon(&mut self, sqn: Qpn) {
         self.begun.remove(sqn.0);
