@@ -70,7 +70,7 @@ fn only(simulation: &Simulation) -> Finding {
 }
 
 #[test]
-fn nothing_is_said_of_a_driver_that_does_it_right() {
+pub(crate) fn nothing_is_said_of_a_driver_that_does_it_right() {
     let (simulation, mut pair) = checked(&Options::default());
     for wr_id in 0..1000 {
         post(&mut pair, wr_id);
@@ -94,7 +94,7 @@ fn nothing_is_said_of_a_driver_that_does_it_right() {
 }
 
 #[test]
-fn a_doorbell_without_the_counter() {
+pub(crate) fn a_doorbell_without_the_counter() {
     let (simulation, mut pair) = checked(&Options::default());
     let doorbell = count(&mut pair, 1);
     ring(&mut pair, doorbell);
@@ -108,7 +108,7 @@ fn a_doorbell_without_the_counter() {
 }
 
 #[test]
-fn a_counter_without_the_doorbell() {
+pub(crate) fn a_counter_without_the_doorbell() {
     let (simulation, mut pair) = checked(&Options::default());
     count(&mut pair, 1);
     simulation.run(Ps(PATIENCE.0 / 2));
@@ -118,7 +118,7 @@ fn a_counter_without_the_doorbell() {
 }
 
 #[test]
-fn completions_that_nobody_reads() {
+pub(crate) fn completions_that_nobody_reads() {
     let (simulation, mut pair) = checked(&Options::default());
     post(&mut pair, 1);
     simulation.run(Ps(10 * PATIENCE.0));
@@ -246,7 +246,7 @@ fn causes_over_ethernet_are_those_of_the_own_peer() {
 
 /// A peer that tries for ever: said of the receiver when it has read all that came, long after the patience, once until its counter moves.
 #[test]
-fn a_peer_that_waits_for_ever_for_a_receive_request() {
+pub(crate) fn a_peer_that_waits_for_ever_for_a_receive_request() {
     let options = Options { rts: RtsAttr { rnr_retries: 7, ..RtsAttr::default() }, ..Options::default() };
     let (simulation, mut pair) = checked(&options);
     let sge = [pair.ends[0].sge(0, 8)];

@@ -153,3 +153,21 @@ again! {
         sends_go_to_the_queue_they_name every_operation an_empty_queue_is_waited_for
         wrong_queues_are_refused the_queue_decides_over_the_domain limit_event;
 }
+
+/// A checker sees what answers at once, though another part of the memory does not: so it is with QEMU's guests, whose ROMs are reached by
+/// messages.
+#[test]
+fn a_checker_sees_what_answers_at_once() {
+    let tests: [fn(); 5] = [
+        crate::checker::nothing_is_said_of_a_driver_that_does_it_right,
+        crate::checker::a_doorbell_without_the_counter,
+        crate::checker::a_counter_without_the_doorbell,
+        crate::checker::completions_that_nobody_reads,
+        crate::checker::a_peer_that_waits_for_ever_for_a_receive_request,
+    ];
+    tests.into_iter().for_each(|test| deferring_from(7, usize::MAX, test));
+    for area in ["mailboxes", "event queues", "completion queues", "doorbells", "receive queues"] {
+        let table = deferring_from(7, usize::MAX, || hca_tests::mistakes::run(area));
+        assert!(table.is_good(), "{table}");
+    }
+}

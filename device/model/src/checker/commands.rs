@@ -1,5 +1,7 @@
 //! Commands: signatures of their entries, where new queues lie, and what is left when the adapter is taken down.
 
+use std::collections::BTreeMap;
+
 use hca_firmware::Snapshot;
 use hca_firmware::icm::Buffer;
 use hca_spec::be32;
@@ -36,9 +38,6 @@ pub(super) struct Entry(CommandEntry);
 impl Entry {
     /// That of a slot; `None` where it can't be read at once.
     pub(super) fn read(function: &Function, slot: u8) -> Option<Self> {
-        if function.state.outstanding.is_some() {
-            return None;
-        }
         let at = function.side.registers.command_queue() + u64::from(slot) * CommandEntry::SIZE as u64;
         let mut entry = CommandEntry::new();
         function.state.seen_memory().read(at, entry.bytes_mut()).ok()?;
@@ -77,6 +76,11 @@ impl Entry {
         input
     }
 
+    /// Whether software owns it: it is not in use again.
+    fn is_softwares(&self) -> bool {
+        self.0.get(CommandEntry::OWNERSHIP) == 0
+    }
+
     /// Status of its output.
     pub(super) fn status(&self) -> u8 {
         (be32(self.0.bytes(), INLINE_OUTPUT) >> 24) as u8
@@ -103,8 +107,19 @@ impl Entry {
     }
 }
 
+/// Inputs of commands that make queues, by their slots, until they are answered: after that their memory is the driver's.
+#[derive(Debug, Default)]
+pub(super) struct Inputs(BTreeMap<u8, [u8; INLINE + MAILBOX_DATA]>);
+
 /// A command is about to be answered: its entry is as the driver wrote it.
-pub(super) fn executed(slot: u8, opcode: u16, function: &Function, tell: &mut dyn FnMut(Finding)) {
+pub(super) fn executed(
+    slot: u8,
+    opcode: u16,
+    inputs: &mut Inputs,
+    function: &Function,
+    tell: &mut dyn FnMut(Finding),
+) {
+    inputs.0.remove(&slot);
     let Some(entry) = Entry::read(function, slot) else { return };
     let (signature, sum) = (entry.0.get(CommandEntry::SIGNATURE) as u8, entry.sum());
     if signature != 0 && sum != 0xff {
@@ -115,6 +130,16 @@ pub(super) fn executed(slot: u8, opcode: u16, function: &Function, tell: &mut dy
     mailboxes(slot, &entry, function, tell);
     let fw = &function.state.fw;
     match Opcode::from_u16(opcode) {
+        Some(
+            Opcode::CreateCq
+            | Opcode::CreateQp
+            | Opcode::CreateRq
+            | Opcode::CreateSq
+            | Opcode::CreateSrq
+            | Opcode::CreateXrcSrq
+            | Opcode::CreateRmp
+            | Opcode::CreateXrq,
+        ) => drop(inputs.0.insert(slot, entry.input(function))),
         Some(Opcode::TeardownHca) if entry.modifier() == GRACEFUL => {
             if let Some(left) = fw.at_teardown() {
                 objects_left(Subject::command(slot), &left, "TEARDOWN_HCA", tell);
@@ -177,8 +202,10 @@ pub(super) fn objects_left(subject: Subject, left: &Snapshot, when: &str, tell: 
 }
 
 /// A command was answered.
-pub(super) fn done(slot: u8, function: &Function, tell: &mut dyn FnMut(Finding)) {
-    let Some(entry) = Entry::read(function, slot).filter(Entry::is_done) else { return };
+pub(super) fn done(slot: u8, inputs: &mut Inputs, function: &Function, tell: &mut dyn FnMut(Finding)) {
+    let input = inputs.0.remove(&slot);
+    let entry = Entry::read(function, slot).filter(|entry| entry.is_done() && entry.is_softwares());
+    let Some(entry) = entry else { return };
     let (Some(opcode), number, icm) = (entry.opcode(), entry.made(), &function.state.fw.icm) else { return };
     let (subject, record, buffer) = match opcode {
         Opcode::CreateRq => {
@@ -211,8 +238,8 @@ pub(super) fn done(slot: u8, function: &Function, tell: &mut dyn FnMut(Finding))
         }
         _ => return,
     };
-    if record.is_some() {
-        alignment(subject, opcode, &entry.input(function), tell);
+    if let Some(input) = input.filter(|_| record.is_some()) {
+        alignment(subject, opcode, &input, tell);
     }
     let memory = function.state.seen_memory();
     if let Some(record) = record.filter(|record| !memory.reaches(*record, RECORD)) {

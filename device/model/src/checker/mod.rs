@@ -47,6 +47,7 @@ struct Shadow {
     receives: ReceiveQueues,
     queues: Queues,
     pages: Pages,
+    inputs: commands::Inputs,
     /// What happened just before, whatever was reset since.
     history: History,
 }
@@ -139,14 +140,15 @@ impl Checker {
                 }
             }
             Event::Command { slot, opcode } => {
-                commands::executed(slot, opcode, function, &mut |finding| self.found.push((at, finding)));
+                let tell = &mut |finding| self.found.push((at, finding));
+                commands::executed(slot, opcode, &mut shadow.inputs, function, tell);
                 shadow.history.command(now, id, (slot, opcode), function);
                 None
             }
             Event::CommandDone { slot, delivery } => {
                 shadow.history.done(id, slot, delivery, function);
                 let tell = &mut |finding| self.found.push((at, finding));
-                commands::done(slot, function, tell);
+                commands::done(slot, &mut shadow.inputs, function, tell);
                 if commands::Entry::read(function, slot).is_some_and(|entry| entry.manages_pages()) {
                     shadow.pages.managed(function, tell);
                 }
@@ -212,11 +214,12 @@ impl Checker {
 
     /// A host is gone, or its function was reset: nothing of before counts.
     pub(crate) fn forget(&mut self, now: Ps, at: FunctionRef) {
-        let Some(Shadow { sends, receives, queues, pages, history }) = self.shadows.get_mut(at.hca.0) else {
+        let Some(Shadow { sends, receives, queues, pages, inputs, history }) = self.shadows.get_mut(at.hca.0)
+        else {
             return;
         };
         (*sends, *receives) = (SendQueues::default(), ReceiveQueues::default());
-        (*queues, *pages) = (Queues::default(), Pages::default());
+        (*queues, *pages, *inputs) = (Queues::default(), Pages::default(), commands::Inputs::default());
         history.reset(now, at.function);
     }
 }
@@ -273,12 +276,7 @@ fn record_words(function: &Function, record: u64) -> Option<(u32, u32)> {
 
 /// Reads what is in the host's memory at that address; `None` if that would take time.
 fn read_at_once(function: &Function, at: u64, bytes: &mut [u8]) -> Option<()> {
-    let state = &function.state;
-    if state.outstanding.is_some() {
-        // A part of the host's memory answers later: the checker does not ask for what the adapter has not asked for.
-        return None;
-    }
-    state.seen_memory().read(at, bytes).ok()
+    function.state.seen_memory().read(at, bytes).ok()
 }
 
 /// What to say of a counter that looks as if its bytes stood in the other order.
@@ -293,7 +291,7 @@ impl Rebase for Checker {
     fn rebase(&mut self, by: Ps) {
         let Self { patience: _, due, shadows, peers, found: _ } = self;
         due.rebase(by);
-        for Shadow { sends, receives, queues, pages: _, history } in shadows {
+        for Shadow { sends, receives, queues, pages: _, inputs: _, history } in shadows {
             sends.rebase(by);
             receives.rebase(by);
             queues.rebase(by);

@@ -89,7 +89,29 @@ impl State {
 /// The reads of an adapter that are answered later.
 pub(crate) struct OutstandingReads {
     memory: Arc<dyn GuestMemory>,
+    beside: AtOnce,
     state: Mutex<State>,
+}
+
+/// What the memory answers at once, for who looks on beside the adapter: nothing is asked for.
+struct AtOnce(Arc<dyn GuestMemory>);
+
+impl GuestMemory for AtOnce {
+    fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
+        match self.0.deferred() {
+            Some(later) if !later.answers_at_once(iova, buf.len()) => Err(DmaError { iova, len: buf.len() }),
+            _ => self.0.read(iova, buf),
+        }
+    }
+
+    fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
+        // Who looks on does not write.
+        Err(DmaError { iova, len: data.len() })
+    }
+
+    fn reaches(&self, iova: u64, len: usize) -> bool {
+        self.0.reaches(iova, len)
+    }
 }
 
 fn overlaps(iova: u64, len: usize, other: u64, other_len: usize) -> bool {
@@ -99,7 +121,7 @@ fn overlaps(iova: u64, len: usize, other: u64, other_len: usize) -> bool {
 
 impl OutstandingReads {
     pub(crate) fn new(memory: Arc<dyn GuestMemory>) -> Self {
-        Self { memory, state: Mutex::default() }
+        Self { beside: AtOnce(memory.clone()), memory, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -343,7 +365,7 @@ impl GuestMemory for OutstandingReads {
     }
 
     fn aside(&self) -> Option<&dyn GuestMemory> {
-        self.memory.aside()
+        Some(self.memory.aside().unwrap_or(&self.beside))
     }
 
     fn copy_from(&self, iova: u64, source: &dyn GuestMemory, from: u64, len: usize) -> Result<(), DmaError> {
