@@ -34,6 +34,10 @@ start_anew() {
 active() {
 	ibv_devinfo | grep -q PORT_ACTIVE
 }
+# ill: the driver's reporter of fatal errors has one that was not recovered from.
+ill() {
+	devlink health show "pci/$(pci)" reporter fw_fatal | grep -q 'state error'
+}
 # pong: data passes between two queue pairs of the adapter.
 pong() {
 	ibv_rc_pingpong -n 100 >/dev/null &

@@ -8,8 +8,9 @@ use std::process;
 use anyhow::{Context, ensure};
 use hca_vm::server::Binary;
 
-use super::Case;
-use super::guest::{Command, run_in};
+use super::guest::{Command, is_chosen, quoted, run_in};
+use super::{Case, expansion_rom};
+use crate::guests::file;
 
 /// Debian's packages of the tools.
 const PACKAGES: [&str; 3] = ["ethtool", "mstflint", "pciutils"];
@@ -21,7 +22,7 @@ const IMAGE: &str = "softhca-suite.mfa2";
 const NEW_OF_5: &str = "16.28.2100";
 const IMAGE_OF_5: &str = "softhca-suite-connectx5.mfa2";
 
-/// Between two guests; then in one whose adapter's firmware asks its driver before it starts again.
+/// Between two guests; in one whose adapter's firmware asks its driver before it starts again; in one whose adapter has a ROM.
 pub fn cases(kernel: &str) -> Vec<Case> {
     let images = image(IMAGE, "connectx4", NEW)
         .and_then(|first| Ok([first, image(IMAGE_OF_5, "connectx5", NEW_OF_5)?]))
@@ -40,6 +41,9 @@ pub fn cases(kernel: &str) -> Vec<Case> {
         kernel,
         &asked(),
     ));
+    if is_chosen("expansion ROM") {
+        all.extend(expansion_rom::cases(kernel));
+    }
     all
 }
 
@@ -93,6 +97,7 @@ fn asked() -> Vec<Command> {
 }
 
 fn commands(kernel: &str) -> Vec<Command> {
+    let fails = file("../qemu-configs/faults/firmware-asks-for-reset.toml");
     let mut all = vec![
         alone(
             "no complaints",
@@ -123,6 +128,15 @@ fn commands(kernel: &str) -> Vec<Command> {
         alone("devlink health dump: fw", "devlink health dump show pci/$d reporter fw >/tmp/dump && grep 'msg: function 0: state 2' /tmp/dump"),
         alone("devlink dev info", "shows 'fw.version 12.28.2006' devlink dev info pci/$d && shows SHC_2180110032 devlink dev info pci/$d"),
         alone("devlink health dump", "devlink health dump show pci/$d reporter fw_fatal >/tmp/dump && grep -q crdump /tmp/dump"),
+        // The firmware fails while nobody may recover it by himself; then somebody says so.
+        alone(
+            "devlink health recover",
+            "reporter=\"pci/$d reporter fw_fatal\"; devlink health set $reporter auto_recover false && outside &&
+            until_true 60 ill && sleep 5 && ill && devlink health recover $reporter && until_true 60 active && pong &&
+            ! ill && devlink health set $reporter auto_recover true",
+        )
+        .with_outside(format!("softhca ctl fault load --now {}", quoted(&fails.display().to_string())))
+        .within(300),
         // Of the next start only, and taken back.
         alone(
             "mstconfig set, reset",

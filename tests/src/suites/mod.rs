@@ -12,6 +12,7 @@ pub mod covered;
 pub mod diagnosed;
 pub mod dpdk;
 pub mod ethernet;
+mod expansion_rom;
 pub mod fabric;
 pub mod faults;
 pub mod guest;
