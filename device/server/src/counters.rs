@@ -72,7 +72,7 @@ fn of_port(number: u8, counters: &PortCounters) -> Value {
 }
 
 fn units(counts: &Counts) -> Value {
-    let Counts { pcie, contexts, cqs, keys, translations, wqes, jobs, busy, units: _ } = *counts;
+    let Counts { pcie, contexts, cqs, keys, translations, entries, wqes, jobs, busy, units: _ } = *counts;
     let PcieCounts { reads, read_bytes, writes, written_bytes, stores, stored_bytes } = pcie;
     json!({
         "jobs": jobs,
@@ -91,6 +91,7 @@ fn units(counts: &Counts) -> Value {
         "key_misses": keys.misses,
         "translation_hits": translations.hits,
         "translation_misses": translations.misses,
+        "list_entries": entries,
         "wqe_cache_hits": wqes.hits,
         "wqe_cache_misses": wqes.misses,
     })

@@ -1,12 +1,16 @@
 //! What one event may do has a bound: the rest is another event's, so that the server can look at its clock.
 
-use hca_driver::SendRequest;
+use hca_driver::umr::pieces;
 use hca_driver::wqe::SendOp;
-use hca_model::{Ps, World};
+use hca_driver::{SendRequest, Sge};
+use hca_model::{HcaId, Ps, World};
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::Mkey;
-use hca_tests::pair::Options;
+use hca_spec::mkc::AccessMode;
+use hca_tests::in_process::ModelBus;
+use hca_tests::pair::{Options, Pair};
 use hca_tests::rig;
+use hca_tests::suites::adversary::keys::made;
 
 /// A queue pair fails with thousands of requests of both kinds: all are flushed, in order, some at a time.
 #[test]
@@ -49,4 +53,79 @@ fn long_queues_are_flushed_in_pieces() {
     assert_eq!(numbers, (0..u64::from(REQUESTS)).collect::<Vec<_>>());
     let flushed = Some(Syndrome::WorkRequestFlushed);
     assert!(sends.iter().skip(1).chain(&receives).all(|(_, completion)| completion.syndrome() == flushed));
+}
+
+/// Pieces of a list of a byte each, too few for marks in it; and bytes of a message, each of which is the last of such a list.
+const INNER: usize = 255;
+const OUTER: usize = 200;
+/// So many entries are looked at for a message.
+const ENTRIES: u64 = (INNER * OUTER) as u64;
+/// Bytes of an entry.
+const ENTRY: u64 = 16;
+/// Entries of an event that cost nothing (`mkey/walk.rs`).
+const FREE: u64 = 1 << 10;
+/// PCIe 3.0 x16 brings fewer bytes than that in a nanosecond.
+const BYTES_PER_NS: u64 = 16;
+
+/// A key of end `end` that is long to walk.
+fn long(pair: &mut Pair<ModelBus>, end: usize) -> Sge {
+    let (pd, byte) = (pair.ends[end].pd, pair.ends[end].sge(0, 1));
+    let hca = &mut pair.hcas[0];
+    let inner = made(hca, pd, AccessMode::Klm, &pieces(&[byte; INNER]), INNER as u64).expect("a key");
+    let last = Sge { address: INNER as u64 - 1, len: 1, key: inner };
+    let key = made(hca, pd, AccessMode::Klm, &pieces(&[last; OUTER]), OUTER as u64).expect("a key of keys");
+    Sge { address: 0, len: OUTER as u32, key }
+}
+
+/// Walks of keys are paid by their adapter, with its time: until it does something else, as much has passed as its link to the host takes to bring
+/// the entries, whether it gathered or scattered.
+#[test]
+fn walks_of_keys_take_the_time_of_their_adapter() {
+    const REQUESTS: u64 = 300;
+    for gathers in [true, false] {
+        let options = Options {
+            cqes: 1024,
+            recv_requests: 512,
+            send_blocks: 512,
+            memory: 1 << 12,
+            ..Options::default()
+        };
+        let mut pair = rig::loopback(&options);
+        let simulation = pair.hcas[0].bus_mut().simulation().clone();
+        let walked = || simulation.world(|world, _| world.totals(HcaId(0)).expect("it is there").units.entries);
+        let (near, far) = match gathers {
+            true => (long(&mut pair, 0), pair.ends[1].sge(0, OUTER)),
+            false => (pair.ends[0].sge(0, OUTER), long(&mut pair, 1)),
+        };
+        // A list of common length costs nothing.
+        let (pd, part) = (pair.ends[0].pd, pair.ends[0].sge(0, 16));
+        let list = pieces(&[part; INNER]);
+        let key = made(&mut pair.hcas[0], pd, AccessMode::Klm, &list, 16 * INNER as u64).expect("a key");
+        pair.recv(1, 0, 0, 4096);
+        pair.send(0, &SendRequest::send(0, &[Sge { address: 16, len: 1024, key }]));
+        pair.sent_ok(0, 0);
+        pair.received_ok(1, 0);
+        assert_eq!(walked(), 0, "its entries are few");
+        let began = simulation.world(|_, now| now);
+        for i in 0..REQUESTS {
+            pair.ends[1].qp.post_recv(i, &[far]).expect("a receive");
+            pair.ends[0].qp.queue_send(&SendRequest::send(i, &[near])).expect("a send");
+        }
+        pair.ends[0].qp.ring_doorbell(pair.hcas[0].bus_mut());
+        for i in 0..REQUESTS {
+            pair.received_ok(1, i);
+        }
+        while pair.try_sent(0).is_some() {}
+        let charged = walked();
+        assert!(charged >= REQUESTS * (ENTRIES - FREE), "{charged} entries, gathers: {gathers}");
+        let (sge, mr) = ([pair.ends[0].sge(0, 8)], pair.ends[1].mr);
+        pair.send(0, &SendRequest::write(REQUESTS, &sge, mr.address, mr.key));
+        while !pair.try_sent(0).is_some_and(|(number, _)| number == REQUESTS) {
+            simulation.run(Ps::from_us(1));
+        }
+        let took = simulation.world(|_, now| now).since(began);
+        let least = charged * ENTRY / BYTES_PER_NS;
+        assert!(took.as_ns() >= least, "{took} for {charged} entries, gathers: {gathers}");
+        assert!(took.as_ns() < 3 * least, "{took} for {charged} entries, gathers: {gathers}");
+    }
 }

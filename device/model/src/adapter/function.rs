@@ -23,7 +23,7 @@ use crate::engines::blueflame::{Combiner, Rests};
 use crate::engines::cq::CompletionQueue;
 use crate::engines::eq::EventQueue;
 use crate::engines::gateway::Window;
-use crate::engines::mkey::KnownPages;
+use crate::engines::mkey::{KnownPages, Walked};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::Peer;
 use crate::engines::qp::recv::SharedQueue;
@@ -57,6 +57,8 @@ pub(crate) struct FunctionState {
     pub(crate) key_changes: u64,
     /// Where accesses through keys went.
     pub(crate) known: KnownPages,
+    /// Entries of lists that the adapter has not been charged for.
+    pub(crate) walked: Walked,
     pub(crate) runs: Runs,
     /// Ethernet queues.
     pub(crate) frames: Frames,
@@ -85,6 +87,7 @@ impl FunctionState {
             vectors: BTreeMap::new(),
             key_changes: 0,
             known: KnownPages::default(),
+            walked: Walked::default(),
             runs: Runs::default(),
             frames: Frames::default(),
             wqes: SpareWqes::default(),
@@ -115,6 +118,8 @@ impl FunctionState {
             key_changes,
             // Keys have changed.
             known: _,
+            // The chip is charged whatever becomes of the function.
+            walked: _,
             runs: _,
             frames: _,
             wqes: _,

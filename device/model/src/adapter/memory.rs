@@ -7,7 +7,9 @@ use hca_spec::mkc::Mkc;
 
 use super::core::Core;
 use crate::engines::crypto::Bytes;
-use crate::engines::mkey::{Access, Accessor, Behind, Fault, KnownPages, Space, Span, Steps, Target, target};
+use crate::engines::mkey::{
+    Access, Accessor, Behind, Fault, KnownPages, Space, Span, Steps, Target, Walked, target,
+};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::pieces::{Piece, walk};
 use crate::engines::signature::{Backing, SignatureError};
@@ -70,14 +72,19 @@ pub(crate) struct Keyed<'a> {
     icm: &'a Icm,
     memory: &'a dyn GuestMemory,
     /// What is looked at in indirect keys.
-    steps: Steps,
+    steps: Steps<'a>,
     /// Where the last accesses went, and the changes of keys so far.
     known: (&'a KnownPages, u64),
 }
 
 impl<'k> Keyed<'k> {
-    pub(crate) fn new(icm: &'k Icm, memory: &'k dyn GuestMemory, known: (&'k KnownPages, u64)) -> Self {
-        Self { icm, memory, steps: Steps::default(), known }
+    pub(crate) fn new(
+        icm: &'k Icm,
+        memory: &'k dyn GuestMemory,
+        known: (&'k KnownPages, u64),
+        walked: &'k Walked,
+    ) -> Self {
+        Self { icm, memory, steps: Steps::new(walked), known }
     }
 
     /// The bus address of a range that is in the page of the last access of this kind.
@@ -239,7 +246,8 @@ impl Core<'_> {
     /// The same through other memory.
     pub(crate) fn keyed_in<'a>(&'a self, memory: &'a dyn GuestMemory) -> Keyed<'a> {
         let function = &*self.function;
-        Keyed::new(&function.fw.icm, memory, (&function.known, function.key_changes))
+        let known = (&function.known, function.key_changes);
+        Keyed::new(&function.fw.icm, memory, known, &function.walked)
     }
 
     /// Tells of signatures that were found wrong, by completions to the queue `cqn`: of each key the first one until the

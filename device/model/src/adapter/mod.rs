@@ -620,6 +620,10 @@ impl Executor<'_> {
             false => self.handle_now(now, event),
             true => self.handle_on_script(now, event),
         }
+        let entries = self.core.function.walked.charge();
+        if entries > 0 {
+            self.core.chip.units.walk(now, entries);
+        }
     }
 
     pub(crate) fn handle_now(&mut self, now: Ps, event: HcaEvent) {

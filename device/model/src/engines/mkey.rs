@@ -24,7 +24,7 @@ mod walk_tests;
 pub(crate) use behind::Behind;
 pub(crate) use known::KnownPages;
 use walk::{Range, Walk, check_bounds, check_owner, find};
-pub(crate) use walk::{Steps, TURN_STEPS};
+pub(crate) use walk::{Steps, TURN_STEPS, Walked};
 
 /// What an access wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,7 +253,7 @@ impl Plain<'_> {
     #[inline]
     pub(crate) fn spans(
         &self,
-        steps: &Steps,
+        steps: &Steps<'_>,
         visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let walk = Walk { icm: self.icm, who: self.who, access: self.access, steps };

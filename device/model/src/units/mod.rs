@@ -18,6 +18,7 @@ mod published;
 mod series;
 #[cfg(test)]
 mod tests;
+mod walks;
 
 pub use bus::{Bus, PcieCounts};
 pub use cache::{Cache, WqeCache};
@@ -27,6 +28,7 @@ pub use frames::Lookups;
 pub(crate) use notes::Note;
 use notes::{Access, Notes};
 pub(crate) use series::{Receives, Sends};
+use walks::Walks;
 
 /// log2 of the calendar pages of the processing units in ps: 65 ns, about a job.
 const POOL_PAGE: u32 = 16;
@@ -86,6 +88,8 @@ pub struct Counts {
     pub keys: Ratio,
     /// Lines of translations.
     pub translations: Ratio,
+    /// Entries of long indirect keys that were walked.
+    pub entries: u64,
     /// Send WQEs.
     pub wqes: Ratio,
     /// Jobs of the processing units.
@@ -115,6 +119,7 @@ pub struct Units {
     cqs: Cache,
     keys: Cache,
     translations: Cache,
+    walks: Walks,
     wqes: WqeCache,
     /// What frames of Ethernet queues pass, by direction.
     frames_in: FramePipe,
@@ -168,6 +173,7 @@ impl Units {
             cqs: Cache::new(cache.cq_entries.get()),
             keys: Cache::new(cache.key_entries.get()),
             translations: Cache::new(cache.translation_lines.get()),
+            walks: Walks::default(),
             wqes: WqeCache::new(cache.wqe_blocks.get(), cache.wqe_ways.get()),
             frames_in: FramePipe::inward(timing),
             frames_out: FramePipe::outward(timing),
@@ -231,6 +237,7 @@ impl Units {
             cqs: self.cqs.counts().into(),
             keys: self.keys.counts().into(),
             translations: self.translations.counts().into(),
+            entries: self.walks.entries,
             wqes: self.wqes.counts().into(),
             jobs: self.jobs,
             busy: self.busy,
@@ -256,7 +263,7 @@ impl Units {
     /// A unit that receives works on queue pair `number` for `service`, from `start` on at the earliest.
     #[inline]
     fn take(&mut self, now: Ps, start: Ps, number: u32, service: Ps) -> Ps {
-        let start = start.max(self.lane(number).receives);
+        let start = start.max(self.lane(number).receives).max(self.walks.until);
         let done = self.receivers.admit(now, start, service);
         self.lane(number).receives = done;
         self.jobs += 1;
@@ -349,7 +356,7 @@ impl Units {
     /// the queue pair may go on.
     pub fn send(&mut self, now: Ps, number: u32, service: Ps) -> Ps {
         let (start, penalty) = self.context(now, number);
-        let start = start.max(self.lane(number).sends);
+        let start = start.max(self.lane(number).sends).max(self.walks.until);
         let done = self.senders.admit(now, start, service + penalty);
         self.lane(number).sends = done;
         self.jobs += 1;
@@ -359,7 +366,7 @@ impl Units {
 
     /// When a unit that sends would begin a job that is booked now.
     pub fn idle_from(&mut self, now: Ps) -> Ps {
-        self.senders.idle_from(now, now)
+        self.senders.idle_from(now, now).max(self.walks.until)
     }
 
     /// Between two WQEs a queue pair gives way for so long.
@@ -617,6 +624,7 @@ impl Rebase for Units {
             receivers,
             lanes,
             bus,
+            walks,
             wqes,
             frames_in,
             frames_out,
@@ -655,6 +663,7 @@ impl Rebase for Units {
         receivers.rebase(by);
         lanes.rebase(by);
         bus.rebase(by);
+        walks.rebase(by);
         wqes.rebase(by);
         frames_in.rebase(by);
         frames_out.rebase(by);

@@ -158,7 +158,7 @@ impl Units {
     pub(crate) fn send_next(&mut self, sends: &mut Sends, now: Ps, data: &Place) -> Option<(Ps, Ps)> {
         let Sends { service, requests, request, completion, latency, tag, .. } = *sends;
         let (other_requests, other_completions) = sends.others;
-        if sends.free > now || !sends.recent.has_place(now) {
+        if sends.free.max(self.walks.until) > now || !sends.recent.has_place(now) {
             return None;
         }
         sends.units.begin(now)?;
@@ -265,7 +265,8 @@ impl Units {
         to: Option<&Place>,
     ) -> Option<Ps> {
         let Receives { service, write, latency, key, .. } = *receives;
-        if receives.free > now || !receives.recent.has_place(now) || key != to.map(|to| to.key) {
+        let free = receives.free.max(self.walks.until);
+        if free > now || !receives.recent.has_place(now) || key != to.map(|to| to.key) {
             return None;
         }
         receives.units.begin(now)?;
@@ -292,7 +293,7 @@ impl Units {
             && receives.up.begin(worked).is_some()
             && receives.units.has_room_for(service, gap)
             && receives.up.has_room_for(write, gap)
-            && receives.free <= now
+            && receives.free.max(self.walks.until) <= now
             && service <= gap
             // Those that give their places to others are past.
             && service + write + Ps(1 << PAGE) <= gap.times(RECENT as u64);
@@ -398,6 +399,11 @@ mod tests {
                     (now, number) = (now + Ps(gap + random.below(2) * random.below(3) * 16_000), number + 1);
                 }
                 series.iter().for_each(|series| fast.end_sends(series));
+                if round % 40 == 0 {
+                    for units in [&mut fast, &mut each] {
+                        units.walk(now, 500);
+                    }
+                }
                 for _ in 0..random.below(3) {
                     let other = Place { len: 1 + random.below(600) as usize, ..place(random.below(200), 0) };
                     let booked = send(&mut fast, !answers, now, other);
@@ -436,6 +442,11 @@ mod tests {
                     (now, number) = (now + Ps(gap + random.below(2) * random.below(3) * 16_000), number + 1);
                 }
                 series.iter().for_each(|series| fast.end_receives(series));
+                if round % 40 == 0 {
+                    for units in [&mut fast, &mut each] {
+                        units.walk(now, 500);
+                    }
+                }
                 for _ in 0..random.below(3) {
                     let inbound = Inbound { bytes: random.below(600) as usize, ..Inbound::default() };
                     let booked = fast.receive(now, 3, SERVICE, inbound);

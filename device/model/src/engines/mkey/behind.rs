@@ -122,7 +122,7 @@ impl<'a> Behind<'a> {
         offset: u64,
         len: usize,
         access: Access,
-        steps: &Steps,
+        steps: &Steps<'_>,
         visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let range = Range { key: self.key, va: self.passage.start.wrapping_add(offset), len: len as u64 };

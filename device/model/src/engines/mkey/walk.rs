@@ -23,16 +23,49 @@ const MAX_STEPS: u32 = 1 << 17;
 /// Entries of indirect keys after which an event that has more accesses to make leaves them to others.
 pub(crate) const TURN_STEPS: u32 = 1 << 14;
 
-/// Entries of indirect keys that an access has come by.
+/// Entries that an event looks at for nothing: they cost no more than what else an event does. For those beyond, the adapter pays with
+/// its time ([`crate::units::Units`]). What lies behind a mark is near it, so a list that is in use is below that.
+const FREE: u32 = 1 << 10;
+
+/// Entries of indirect keys that accesses of a function have looked at, and that nobody has been charged for.
 #[derive(Debug, Default)]
-pub(crate) struct Steps {
+pub(crate) struct Walked(Cell<u32>);
+
+impl Walked {
+    /// An event is over: the entries to be charged for it.
+    #[inline]
+    pub(crate) fn charge(&self) -> u32 {
+        match self.0.get() {
+            0 => 0,
+            entries => {
+                self.0.set(0);
+                entries.saturating_sub(FREE)
+            }
+        }
+    }
+
+    fn add(&self, entries: u32) {
+        self.0.set(self.0.get().saturating_add(entries));
+    }
+}
+
+/// Entries of indirect keys that an access has come by.
+#[derive(Debug)]
+pub(crate) struct Steps<'a> {
     /// From the begin of each list on, marks or not: so whether an access is too long does not depend on those before it.
     taken: Cell<u32>,
     /// Those that were looked at: behind a mark.
     looks: Cell<u32>,
+    /// The same of all accesses.
+    walked: &'a Walked,
 }
 
-impl Steps {
+impl<'a> Steps<'a> {
+    /// Of an access that has not begun.
+    pub(crate) fn new(walked: &'a Walked) -> Self {
+        Self { taken: Cell::new(0), looks: Cell::new(0), walked }
+    }
+
     /// How many there were, from the begins of lists on.
     pub(crate) fn taken(&self) -> u32 {
         self.taken.get()
@@ -53,6 +86,7 @@ impl Steps {
     /// So many are looked at.
     fn look(&self, n: u32) {
         self.looks.set(self.looks.get().saturating_add(n));
+        self.walked.add(n);
     }
 }
 /// Bytes of an entry of an indirect key.
@@ -214,7 +248,7 @@ pub(super) struct Walk<'a> {
     pub(super) icm: &'a Icm,
     pub(super) who: Accessor,
     pub(super) access: Access,
-    pub(super) steps: &'a Steps,
+    pub(super) steps: &'a Steps<'a>,
 }
 
 type Visit<'v> = dyn FnMut(Span) -> Result<(), Fault> + 'v;

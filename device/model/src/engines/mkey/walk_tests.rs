@@ -67,7 +67,8 @@ impl Keys {
 
     /// Where an access goes, and how many entries it took and looked at.
     fn access(&self, va: u64, len: u64) -> (Result<Vec<Span>, Fault>, u32, u32) {
-        let (steps, mut spans) = (Steps::default(), Vec::new());
+        let (walked, mut spans) = (Walked::default(), Vec::new());
+        let steps = Steps::new(&walked);
         let target = target(&self.fw.icm, self.who, self.key, va, len, Access::LocalRead).unwrap();
         let Target::Plain(plain) = target else { panic!("it is signed") };
         let done = plain.spans(&steps, &mut |span| {
@@ -161,8 +162,9 @@ fn a_message_goes_through_a_list_once() {
 #[test]
 fn what_is_too_long_stays_so() {
     let keys = Keys::new(&vec![Item::Piece(1); 1 << 16]);
-    let steps = Steps::default();
-    let last = |steps: &Steps| {
+    let walked = Walked::default();
+    let steps = Steps::new(&walked);
+    let last = |steps: &Steps<'_>| {
         let Target::Plain(plain) =
             target(&keys.fw.icm, keys.who, keys.key, (1 << 16) - 1, 1, Access::LocalRead).unwrap()
         else {
@@ -175,4 +177,8 @@ fn what_is_too_long_stays_so() {
     assert!(steps.looks() <= (1 << 16) + EVERY as u32);
     let refused = Fault::Translation { key: keys.key, va: (1 << 16) - 1 };
     assert_eq!(last(&steps), Err(refused));
+    // What is charged is what was looked at, once.
+    let looks = steps.looks();
+    assert!(looks > 1 << 16, "{looks}");
+    assert_eq!([walked.charge(), walked.charge()], [looks - (1 << 10), 0]);
 }
