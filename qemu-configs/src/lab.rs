@@ -204,7 +204,7 @@ impl Lab {
             }
         }
         let hub = if count > 1 { Some(Hub::start(&scratch.0, count)?) } else { None };
-        let slots = Slots::follow(servers.all())?;
+        let slots = Slots::follow(servers.named().map(|(name, server)| (server, hosts_of(&topology, name))))?;
         Ok(Self { machine, options, topology, binary, slots, servers, log_dir, hosts_file, hub, scratch })
     }
 
@@ -226,6 +226,16 @@ impl Lab {
     /// The servers, to end them or see whether they live.
     pub fn servers_mut(&mut self) -> &mut Servers {
         &mut self.servers
+    }
+
+    /// Starts the server of a process again (or the only one), after it was killed. Adapters in slots, which went with it, are put in again.
+    ///
+    /// # Errors
+    /// There is no such server, or it does not come up.
+    pub fn restart(&mut self, process: Option<&str>) -> Result<()> {
+        self.servers.restart(process)?;
+        let hosts = hosts_of(&self.topology, process);
+        self.slots.follow_again(self.servers.of(process)?, hosts)
     }
 
     /// Starts a command on this machine, with the servers and the logs at hand.
@@ -293,6 +303,12 @@ impl Lab {
             qemu: for_host(&self.options.qemu, &host.name, &self.topology),
         })
     }
+}
+
+/// The hosts that a server has.
+fn hosts_of(topology: &Topology, process: Option<&str>) -> Vec<String> {
+    let hosts = topology.hosts.iter().filter(|host| process.is_none() || host.process.as_deref() == process);
+    hosts.map(|host| host.name.clone()).collect()
 }
 
 /// The arguments of QEMU that are for this host. Only what begins with a host's name is for one: QEMU has colons, too.

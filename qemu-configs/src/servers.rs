@@ -139,6 +139,11 @@ impl Servers {
         self.members.iter().map(|member| &member.server)
     }
 
+    /// The same with the names of their processes.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (Option<&str>, &Server)> {
+        self.members.iter().map(|member| (member.name.as_deref(), &member.server))
+    }
+
     /// Are all of them running?
     pub fn alive(&mut self) -> bool {
         self.members.iter_mut().all(|member| member.server.alive())

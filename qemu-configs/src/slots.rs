@@ -3,6 +3,9 @@
 //! A server says what happens to its adapters (`softhca ctl slots`), QEMU does it. The ports of a host with `hotplug` in the topology are
 //! slots; errors are told of adapters of any host.
 //!
+//! When a server is gone, so are its adapters: QEMU never finds its successor by itself. Where they are in slots, they are taken out at once, and
+//! put in again when the server is there again.
+//!
 //! Nothing in QEMU takes a device out of a slot without asking the guest, so a port's slot control register is written as a
 //! guest would write it: with power off QEMU unplugs at once, and the port says that nobody is present any more. Then it is
 //! as it was: of an adapter that loses its power the guest's kernel believes that it has let go of it itself. QEMU (11.1) can't
@@ -15,6 +18,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -90,37 +94,78 @@ enum What {
     Error,
 }
 
+/// What the slots of a guest hear.
+#[derive(Debug)]
+enum Heard {
+    /// Something happened to one of its adapters.
+    Note(Note),
+    /// The server of its adapters is gone.
+    Gone,
+    /// It is there again.
+    Back,
+}
+
 /// The slots of all guests.
 pub(crate) struct Slots {
     followers: Vec<Owned>,
-    /// Of guests, by their hosts.
-    guests: Arc<Mutex<HashMap<String, Sender<Note>>>>,
+    shared: Arc<Shared>,
+}
+
+/// What followers have in common.
+#[derive(Default)]
+struct Shared {
+    /// Those who hear of guests' adapters, by their hosts.
+    guests: Mutex<HashMap<String, Sender<Heard>>>,
+    /// Nobody cares any more.
+    over: AtomicBool,
+}
+
+impl Shared {
+    /// A host that does not run, or is over, has no slots.
+    fn tell(&self, host: &str, heard: Heard) {
+        let guests = self.guests.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _ = guests.get(host).map(|guest| guest.send(heard));
+    }
 }
 
 impl Slots {
     /// Follows what happens to the adapters of these servers.
-    pub(crate) fn follow<'a>(servers: impl Iterator<Item = &'a Server>) -> Result<Self> {
-        let guests = Arc::<Mutex<HashMap<String, Sender<Note>>>>::default();
-        let mut followers = Vec::new();
-        for server in servers {
-            let mut command = server.ask("ctl");
-            command.args(["slots", "--follow", "--json"]);
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-            let mut child = Owned::spawn(&mut command, &[])?;
-            let stdout = child.inner().stdout.take().context("no output of softhca ctl slots")?;
-            let guests = Arc::clone(&guests);
-            std::thread::spawn(move || {
-                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    let Ok(note) = serde_json::from_str::<Note>(&line) else { continue };
-                    let host = note.hca.split('/').next().unwrap_or_default();
-                    let guests = guests.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    // One that does not run, or is over, has no slots.
-                    let _ = guests.get(host).map(|guest| guest.send(note));
-                }
-            });
-            followers.push(child);
+    pub(crate) fn follow<'a>(servers: impl Iterator<Item = (&'a Server, Vec<String>)>) -> Result<Self> {
+        let mut slots = Self { followers: Vec::new(), shared: Arc::default() };
+        for (server, hosts) in servers {
+            slots.follow_one(server, hosts)?;
         }
-        Ok(Self { followers, guests })
+        Ok(slots)
+    }
+
+    /// Follows one, which has these hosts.
+    fn follow_one(&mut self, server: &Server, hosts: Vec<String>) -> Result<()> {
+        let mut command = server.ask("ctl");
+        command.args(["slots", "--follow", "--json"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = Owned::spawn(&mut command, &[])?;
+        let stdout = child.inner().stdout.take().context("no output of softhca ctl slots")?;
+        let shared = Arc::clone(&self.shared);
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let Ok(note) = serde_json::from_str::<Note>(&line) else { continue };
+                let host = note.hca.split('/').next().unwrap_or_default().to_owned();
+                shared.tell(&host, Heard::Note(note));
+            }
+            if !shared.over.load(Ordering::Relaxed) {
+                hosts.iter().for_each(|host| shared.tell(host, Heard::Gone));
+            }
+        });
+        self.followers.push(child);
+        Ok(())
+    }
+
+    /// The server of these hosts was started again.
+    pub(crate) fn follow_again(&mut self, server: &Server, hosts: Vec<String>) -> Result<()> {
+        let names = hosts.clone();
+        self.follow_one(server, hosts)?;
+        names.iter().for_each(|host| self.shared.tell(host, Heard::Back));
+        Ok(())
     }
 
     /// A guest begins, whose QEMU is asked by this stream.
@@ -131,15 +176,17 @@ impl Slots {
             binary: binary.clone(),
             run_dir: run_dir.to_path_buf(),
             taken_out: 0,
+            orphans: Vec::new(),
         };
         std::thread::spawn(move || guest.serve(qmp, &notes));
-        let mut guests = self.guests.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut guests = self.shared.guests.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         guests.insert(host.name.clone(), sender);
     }
 }
 
 impl Drop for Slots {
     fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
         self.followers.iter_mut().for_each(Owned::kill);
     }
 }
@@ -151,15 +198,26 @@ struct Guest {
     run_dir: PathBuf,
     /// How often an adapter was.
     taken_out: usize,
+    /// Adapters that were taken out as their server was gone.
+    orphans: Vec<usize>,
 }
 
 impl Guest {
-    fn serve(mut self, qmp: UnixStream, notes: &Receiver<Note>) {
+    fn serve(mut self, qmp: UnixStream, heard: &Receiver<Heard>) {
         let Ok(mut qmp) = Qmp::new(qmp) else { return };
         let mut said = String::new();
-        for note in notes {
-            let Err(why) = self.act(&mut qmp, &note) else { continue };
-            let text = format!("{} was not {}: {why:#}", note.hca, word(&note));
+        for heard in heard {
+            let (done, what) = match heard {
+                Heard::Note(note) => {
+                    (self.act(&mut qmp, &note), format!("{} was not {}", note.hca, word(&note)))
+                }
+                Heard::Gone => (self.orphan(&mut qmp), format!("adapters of {} stay", self.host.name)),
+                Heard::Back => {
+                    (self.return_all(&mut qmp), format!("adapters of {} are not back", self.host.name))
+                }
+            };
+            let Err(why) = done else { continue };
+            let text = format!("{what}: {why:#}");
             // Errors come in numbers.
             if text != said {
                 progress::note(&text);
@@ -177,9 +235,7 @@ impl Guest {
         ensure!(self.host.hotplug, "its host has no hotplug = true in the topology");
         match note.what {
             What::Removed => {
-                self.hold(qmp, index)?;
-                cycle_power(qmp, &port(index))?;
-                ensure!(!is_there(qmp, index)?, "QEMU has not unplugged it");
+                self.take_out(qmp, index)?;
                 self.is_out(note)
             }
             What::Ejected => {
@@ -192,12 +248,40 @@ impl Guest {
                 }
                 self.is_out(note)
             }
-            What::Inserted | What::Error => {
-                let socket = self.host.hcas.get(index).map(|hca| self.run_dir.join(&hca.socket));
-                let description = description(index, &socket.context("it has no socket")?);
-                qmp.ask("device_add", description).map(drop)
+            What::Inserted | What::Error => self.put_in(qmp, index),
+        }
+    }
+
+    /// Takes an adapter out without asking the guest.
+    fn take_out(&mut self, qmp: &mut Qmp, index: usize) -> Result<()> {
+        self.hold(qmp, index)?;
+        cycle_power(qmp, &port(index))?;
+        ensure!(!is_there(qmp, index)?, "QEMU has not unplugged it");
+        Ok(())
+    }
+
+    fn put_in(&self, qmp: &mut Qmp, index: usize) -> Result<()> {
+        let socket = self.host.hcas.get(index).map(|hca| self.run_dir.join(&hca.socket));
+        let description = description(index, &socket.context("it has no socket")?);
+        qmp.ask("device_add", description).map(drop)
+    }
+
+    /// Its adapters are of a server that is gone. Without slots they stay where they are, and answer all ones.
+    fn orphan(&mut self, qmp: &mut Qmp) -> Result<()> {
+        for index in 0..if self.host.hotplug { self.host.hcas.len() } else { 0 } {
+            // It may have ended, too.
+            let Ok(there) = is_there(qmp, index) else { return Ok(()) };
+            if there {
+                self.take_out(qmp, index)?;
+                self.orphans.push(index);
             }
         }
+        Ok(())
+    }
+
+    /// The server is there again, and so are they.
+    fn return_all(&mut self, qmp: &mut Qmp) -> Result<()> {
+        std::mem::take(&mut self.orphans).into_iter().try_for_each(|index| self.put_in(qmp, index))
     }
 
     /// Has a console refer to the adapter that is to be taken out.

@@ -7,6 +7,7 @@ mod fabric;
 mod memory;
 mod one_host;
 mod rubbish;
+mod server;
 mod suites;
 mod tunnel;
 mod two_hosts;
