@@ -27,6 +27,7 @@ pub mod million;
 pub mod namespaces;
 pub mod netsim;
 pub mod orchestration;
+pub mod package;
 pub mod peers;
 pub mod perftest;
 pub mod rdma_core;
@@ -137,6 +138,12 @@ pub fn all() -> Vec<Suite> {
             about: "attacks of tenants on a server, and what another tenant sees meanwhile",
             needs_guests: false,
             run: |_| adversary::cases(),
+        },
+        Suite {
+            name: "package",
+            about: "the Debian package: installed where systemd runs, started, attached to, scraped, purged",
+            needs_guests: guests,
+            run: package::cases,
         },
         Suite {
             name: "tools",
