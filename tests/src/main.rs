@@ -207,7 +207,7 @@ fn fuzz(options: &Tenants) -> Result<bool> {
             let seconds = began.elapsed().as_secs_f64();
             println!("0 findings: {rounds} rounds, {steps} steps, {seconds:.0} s");
             println!("{closed} connections of the attacker were closed by the server, or anew");
-            for ((at, seen), reached) in ["switch", "tunnel"].iter().zip(seen).zip(reached) {
+            for ((at, seen), reached) in ["switch", "tunnel", "workers"].iter().zip(seen).zip(reached) {
                 println!("{at}: {seen}\n    {reached:?}");
             }
             Ok(true)

@@ -1,4 +1,4 @@
-//! Two tenants of one server process: one does anything that a guest, a vfio-user client or the far end of a tunnel can do,
+//! Two tenants of one server, in one process or in workers of their own: one does anything that a guest, a vfio-user client or the far end of a tunnel can do,
 //! the other works and looks at every byte.
 //!
 //! A run has rounds. In each the attacker brings its adapter up, as a driver does, and makes objects of every kind; then come
@@ -115,7 +115,11 @@ struct Round {
 /// # Errors
 /// The servers do not come up; or the first finding.
 pub fn run(options: &Options) -> Result<Result<Done, Finding>, Failure> {
-    let mut sites = [Site::new(Kind::Switch, options.stall)?, Site::new(Kind::Tunnel, options.stall)?];
+    let kinds = [Kind::Switch, Kind::Tunnel, Kind::Workers];
+    let mut sites = Vec::new();
+    for kind in kinds {
+        sites.push(Site::new(kind, options.stall)?);
+    }
     let start = Instant::now();
     let mut done = Done::default();
     for seed in (options.seed..).take(usize::try_from(options.rounds).unwrap_or(usize::MAX)) {
@@ -123,7 +127,7 @@ pub fn run(options: &Options) -> Result<Result<Done, Finding>, Failure> {
             break;
         }
         let mut round = Round::default();
-        let site = &mut sites[usize::from(seed % 2 == 1)];
+        let site = &mut sites[(seed % kinds.len() as u64) as usize];
         let result = catch_unwind(AssertUnwindSafe(|| play(site, seed, options, &mut round)));
         let result = result.unwrap_or_else(|panic| Err(words(&*panic)));
         if let Err(what) = result {

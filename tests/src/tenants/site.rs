@@ -35,6 +35,8 @@ pub enum Kind {
     Switch,
     /// By a tunnel to another process, which is the attacker's, too. The victim has a cable of its own.
     Tunnel,
+    /// As [`Kind::Switch`], with a process for each host.
+    Workers,
 }
 
 /// How far the attacker got.
@@ -67,6 +69,8 @@ pub struct Site {
     guessed: [Guessed; 2],
     attacker: Lid,
     far: Option<Far>,
+    /// What serves each host.
+    serves: Vec<u32>,
     memory_kib: u64,
     /// The most that it has seen of memory, in KiB, and of descriptors.
     most: (u64, usize),
@@ -81,7 +85,7 @@ impl Site {
     pub fn new(kind: Kind, stall: Option<Duration>) -> Result<Self, Failure> {
         let dir = Scratch::new()?;
         let (text, tunnel) = match kind {
-            Kind::Switch => (switched(), None),
+            Kind::Switch | Kind::Workers => (switched(), None),
             Kind::Tunnel => {
                 let (text, near, socket) = tunnelled()?;
                 let mut file = std::fs::OpenOptions::new();
@@ -95,23 +99,25 @@ impl Site {
             }
         };
         let arguments: &[&str] = if tunnel.is_some() { &["--process", "near"] } else { &[] };
-        let stage = Stage::of(dir, &text, &Setting { arguments, ..Setting::PLAIN })?;
+        let apart = kind == Kind::Workers;
+        let stage = Stage::of(dir, &text, &Setting { arguments, apart, ..Setting::PLAIN })?;
         let place = stage.attacker();
         let mut hcas = vec![driver(place.bus("v", MEMORY)?)?, driver(place.bus("w", MEMORY)?)?];
         let mut attacker = ATTACKER;
         match kind {
             Kind::Tunnel => hcas.iter_mut().zip(VICTIMS).for_each(|(hca, lid)| manage(hca, lid)),
-            Kind::Switch => {
+            Kind::Switch | Kind::Workers => {
                 let mut hca = driver(place.bus("a", MEMORY)?)?;
                 wait_active(&mut hca)?;
                 attacker = hca.lid(PORT)?;
             }
         }
-        let mut victim = Victim::new(hcas, stage.process(), stall);
+        let mut victim = Victim::new(hcas, stage.serves("v")?, stall);
         let guessed = victim.guessed();
-        let memory_kib = stage.process().anonymous_kib()?;
+        let serves = served_by(&stage)?;
+        let memory_kib = stage.process().family_kib();
         let (most, reached) = ((memory_kib, 0), Reached::default());
-        Ok(Self { stage, victim, guessed, attacker, far: tunnel, memory_kib, most, reached })
+        Ok(Self { stage, victim, guessed, attacker, far: tunnel, serves, memory_kib, most, reached })
     }
 
     /// The attacker's guest, with its adapter up.
@@ -155,9 +161,13 @@ impl Site {
         if !self.stage.server.alive() {
             return Err("the server died".to_owned());
         }
-        let process: Process = self.stage.process();
-        let memory = process.anonymous_kib().map_err(|why| why.to_string())?;
-        let descriptors = process.descriptors();
+        let serves = served_by(&self.stage).map_err(|why| why.to_string())?;
+        if serves != self.serves {
+            return Err(format!("a worker died: {serves:?} serve in place of {:?}", self.serves));
+        }
+        let all = self.stage.process().family();
+        let memory = all.iter().filter_map(|process| process.anonymous_kib().ok()).sum::<u64>();
+        let descriptors = all.into_iter().map(Process::descriptors).max().unwrap_or(0);
         self.most = (self.most.0.max(memory), self.most.1.max(descriptors));
         let grown = memory.saturating_sub(self.memory_kib);
         if grown > MEMORY_KIB {
@@ -234,6 +244,11 @@ impl Site {
         }
         text
     }
+}
+
+/// The processes that serve the hosts.
+fn served_by(stage: &Stage) -> Result<Vec<u32>, Failure> {
+    HOSTS.iter().map(|(host, _)| Ok(stage.serves(host)?.0)).collect()
 }
 
 fn hosts(process: &str) -> String {

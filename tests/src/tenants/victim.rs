@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use hca_driver::vfio_user::VfioUserBus;
-use hca_driver::{Bus, Hca, SendRequest};
+use hca_driver::{Bus, Hca, RtsAttr, SendRequest};
 use hca_spec::ids::{Lid, Mkey, Qpn};
 use hca_spec::mad::{PortInfo, SmpData, attr, port_state};
 use hca_spec::qpc::Qpc;
@@ -61,7 +61,9 @@ impl Victim {
     /// # Panics
     /// If a command fails.
     pub fn new(hcas: Vec<Hca<VfioUserBus>>, server: Process, stall: Option<Duration>) -> Self {
-        let options = Options { memory: LEN, ..Options::default() };
+        // What a busy machine does between two processes is not a loss.
+        let rts = RtsAttr { timeout: 18, ..RtsAttr::default() };
+        let options = Options { memory: LEN, rts, ..Options::default() };
         let mut pair = Pair::connect(hcas, &options).expect("the victim's adapters come up");
         let expected = [1, 2].map(|seed| pattern(seed, LEN));
         for (end, bytes) in expected.iter().enumerate() {

@@ -7,16 +7,17 @@ use hca_vm::kmsg;
 use hca_vm::lab::{Lab, Options};
 
 use super::stage::{Attacker, Failure, Scratch, Setting, VICTIM};
-use super::{Attack, BOUNDS, objects, peers, words, work};
+use super::{Attack, BOUNDS, objects, peers, words, work, workers};
 use crate::guests::{HANG, Job, turn};
 use crate::process::Process;
 use crate::suites::{Case, KERNELS, Outcome};
 
-/// The cases: a name, and what is done.
-const ROWS: &[(&str, Attack)] = &[
-    ("QEMU: pingpong during bursts of 1000 writes of 1 MiB at MTU 256", work::small_packets),
-    ("QEMU: pingpong while 10 queue pairs retry for ever", peers::never_ready),
-    ("QEMU: pingpong while 16384 queue pairs are made and destroyed", objects::churned),
+/// The cases: a name, what is done, and whether each host has a process of its own.
+const ROWS: &[(&str, Attack, bool)] = &[
+    ("QEMU: pingpong during bursts of 1000 writes of 1 MiB at MTU 256", work::small_packets, false),
+    ("QEMU: pingpong while 10 queue pairs retry for ever", peers::never_ready, false),
+    ("QEMU: pingpong while 16384 queue pairs are made and destroyed", objects::churned, false),
+    ("QEMU: pingpong while another's worker is killed, over and over", workers::killed, true),
 ];
 
 /// Marks a round of the pingpong in the guest's output.
@@ -28,10 +29,10 @@ const ATTACKS: Duration = Duration::from_secs(20);
 
 /// The cases whose names have the text.
 pub fn cases(chosen: &str) -> Vec<Case> {
-    let rows = ROWS.iter().filter(|(name, _)| name.contains(chosen));
-    rows.map(|(name, attack)| {
+    let rows = ROWS.iter().filter(|(name, ..)| name.contains(chosen));
+    rows.map(|(name, attack, apart)| {
         let start = Instant::now();
-        let (outcome, detail) = match tried(*attack) {
+        let (outcome, detail) = match tried(*attack, *apart) {
             Ok(seen) => (Outcome::Passed, seen),
             Err(why) => (Outcome::Failed, why.to_string()),
         };
@@ -44,12 +45,15 @@ fn rounds(guest: &Guest) -> usize {
     guest.output().matches(MARK).count()
 }
 
-fn tried(attack: Attack) -> Result<String, Failure> {
+fn tried(attack: Attack, apart: bool) -> Result<String, Failure> {
     let _turn = turn(2);
     let scratch = Scratch::new()?;
     let topology = scratch.path().join("topology.toml");
     std::fs::write(&topology, Setting::default().text())?;
-    let options = Options { kernel: KERNELS[0].into(), ..Options::new(topology.display().to_string()) };
+    let isolation = ["--isolation", "process"].map(str::to_owned);
+    let serve = if apart { Vec::from(isolation) } else { Vec::new() };
+    let options =
+        Options { kernel: KERNELS[0].into(), serve, ..Options::new(topology.display().to_string()) };
     let mut lab = Lab::start(options, &[])?;
     let script = format!(
         "for round in $(seq 1000); do
@@ -62,7 +66,7 @@ fn tried(attack: Attack) -> Result<String, Failure> {
     guest.go();
     guest.wait_until(HANG, |guest| rounds(guest) >= ROUNDS || ended(guest))?;
     let server = Process(lab.servers_mut().of(None)?.id());
-    let before_kib = server.anonymous_kib()?;
+    let before_kib = server.family_kib();
     let place = Attacker::of(scratch.path(), &lab.servers().dir(None));
     let (mut longest, mut peak_kib, first) = (Duration::ZERO, before_kib, rounds(&guest));
     let attacked = std::thread::scope(|scope| {
@@ -81,7 +85,7 @@ fn tried(attack: Attack) -> Result<String, Failure> {
             if rounds(&guest) > seen {
                 (seen, since) = (rounds(&guest), Instant::now());
             }
-            peak_kib = peak_kib.max(server.anonymous_kib().unwrap_or(0));
+            peak_kib = peak_kib.max(server.family_kib());
             std::thread::sleep(Duration::from_millis(20));
         }
         thread.join().unwrap_or_else(|panic| Err(words(&*panic)))

@@ -137,11 +137,22 @@ fn kill_over_and_over(
     Ok(times)
 }
 
-/// Its worker dies with its adapter up. Whoever is next at its socket is served by another, and reached.
+/// Its worker dies with its adapter up. The next client of its socket finds another.
+///
+/// # Errors
+/// It does not come up.
+pub fn killed(place: &Attacker) -> Result<String, Failure> {
+    let attached = |place: &Attacker| place.driver(MEMORY).map(drop);
+    let times = kill_over_and_over(place, attached, || std::thread::sleep(Duration::from_millis(5)))?;
+    place.driver(MEMORY)?;
+    Ok(format!("its worker was killed {times} times"))
+}
+
 fn killed_beside(place: &Attacker) -> Result<String, Failure> {
     let mut talk = Talk::between(place, ["b", "c"])?;
     let attached = |place: &Attacker| place.driver(MEMORY).map(drop);
     let times = kill_over_and_over(place, attached, || talk.go_on())?;
+    // Whoever comes next is served, and reached.
     let Talk { pair, messages } = talk;
     pair.close()?;
     Talk::between(place, [ATTACKER, "b"])?.go_on();
