@@ -21,7 +21,7 @@ const WORDS: &[u8] = b"softhca: this image was started\r\n\0";
 const SIZE: usize = 512;
 
 /// In a guest whose adapter has a ROM.
-pub fn cases(kernel: &str) -> Vec<Case> {
+pub(super) fn cases(kernel: &str) -> Vec<Case> {
     let started = Instant::now();
     let complaint = run(kernel).unwrap_or_else(|error| format!("{error:#}"));
     vec![Case { seconds: started.elapsed().as_secs_f64(), ..Case::check("expansion ROM", complaint) }]

@@ -8,7 +8,7 @@ use std::process;
 use anyhow::{Context, ensure};
 use hca_vm::server::Binary;
 
-use super::guest::{Command, is_chosen, quoted, run_in};
+use super::guest::{Command, ended, is_chosen, quoted, report, run_in};
 use super::{Case, expansion_rom};
 use crate::guests::file;
 
@@ -22,7 +22,8 @@ const IMAGE: &str = "softhca-suite.mfa2";
 const NEW_OF_5: &str = "16.28.2100";
 const IMAGE_OF_5: &str = "softhca-suite-connectx5.mfa2";
 
-/// Between two guests; in one whose adapter's firmware asks its driver before it starts again; in one whose adapter has a ROM.
+/// Between two guests; in one whose adapter's firmware asks its driver before it starts again; in one whose firmware fails; in one whose
+/// adapter has a ROM.
 pub fn cases(kernel: &str) -> Vec<Case> {
     let images = image(IMAGE, "connectx4", NEW)
         .and_then(|first| Ok([first, image(IMAGE_OF_5, "connectx5", NEW_OF_5)?]))
@@ -41,6 +42,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
         kernel,
         &asked(),
     ));
+    all.extend(recovered(kernel, words));
     if is_chosen("expansion ROM") {
         all.extend(expansion_rom::cases(kernel));
     }
@@ -96,8 +98,27 @@ fn asked() -> Vec<Command> {
     ]
 }
 
+/// The firmware fails while the driver may not recover it by itself; then somebody says so. What the kernel says of that is no complaint.
+fn recovered(kernel: &str, words: &str) -> Vec<Case> {
+    const NAME: &str = "devlink health recover";
+    if !is_chosen(NAME) {
+        return Vec::new();
+    }
+    let fails = file("../qemu-configs/faults/firmware-asks-for-reset.toml").display().to_string();
+    let command = alone(
+        NAME,
+        ". /root/faults.sh; reporter=\"pci/$d reporter fw_fatal\"; devlink health set $reporter auto_recover false &&
+        outside && until_true 60 ill && sleep 5 && ill && devlink health recover $reporter && until_true 60 active && pong &&
+        ! ill && unhurt",
+    );
+    let command = command.with_outside(format!("softhca ctl fault load --now {}", quoted(&fails)));
+    match report(&[words, "guest/faults.sh"], &[], &[], "loopback", kernel, std::slice::from_ref(&command)) {
+        Ok(report) => ended("", "loopback", &[command], &report),
+        Err(error) => vec![Case::check(format!("{NAME}: set up"), format!("{error:#}"))],
+    }
+}
+
 fn commands(kernel: &str) -> Vec<Command> {
-    let fails = file("../qemu-configs/faults/firmware-asks-for-reset.toml");
     let mut all = vec![
         alone(
             "no complaints",
@@ -128,15 +149,6 @@ fn commands(kernel: &str) -> Vec<Command> {
         alone("devlink health dump: fw", "devlink health dump show pci/$d reporter fw >/tmp/dump && grep 'msg: function 0: state 2' /tmp/dump"),
         alone("devlink dev info", "shows 'fw.version 12.28.2006' devlink dev info pci/$d && shows SHC_2180110032 devlink dev info pci/$d"),
         alone("devlink health dump", "devlink health dump show pci/$d reporter fw_fatal >/tmp/dump && grep -q crdump /tmp/dump"),
-        // The firmware fails while nobody may recover it by himself; then somebody says so.
-        alone(
-            "devlink health recover",
-            "reporter=\"pci/$d reporter fw_fatal\"; devlink health set $reporter auto_recover false && outside &&
-            until_true 60 ill && sleep 5 && ill && devlink health recover $reporter && until_true 60 active && pong &&
-            ! ill && devlink health set $reporter auto_recover true",
-        )
-        .with_outside(format!("softhca ctl fault load --now {}", quoted(&fails.display().to_string())))
-        .within(300),
         // Of the next start only, and taken back.
         alone(
             "mstconfig set, reset",

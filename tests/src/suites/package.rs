@@ -115,7 +115,10 @@ fn built(package: &str, name: &str, example: bool) -> Result<PathBuf> {
 fn build(package: &Path) -> Result<()> {
     let home = file("../device/cli");
     let manifest: Table = fs::read_to_string(home.join("Cargo.toml"))?.parse()?;
-    let deb = manifest.get("package").and_then(|of| of.get("metadata")?.get("deb")).ok_or("no package.metadata.deb")?;
+    let deb = manifest
+        .get("package")
+        .and_then(|of| of.get("metadata")?.get("deb"))
+        .ok_or("no package.metadata.deb")?;
     let word = |key: &str| deb.get(key).and_then(Value::as_str).ok_or(format!("no {key}"));
     let pages = package.with_file_name("pages");
     for (crate_name, example) in [("softhca", "softhca-pages"), ("hca-vm", "hca-vm-pages")] {
@@ -186,7 +189,11 @@ fn matching(pattern: &Path) -> Result<Vec<PathBuf>> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.len() >= begin.len() + end.len() && name.starts_with(begin) && name.ends_with(end) && path.is_file() {
+        if name.len() >= begin.len() + end.len()
+            && name.starts_with(begin)
+            && name.ends_with(end)
+            && path.is_file()
+        {
             found.push(path);
         }
     }

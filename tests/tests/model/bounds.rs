@@ -92,7 +92,8 @@ fn walks_of_keys_take_the_time_of_their_adapter() {
         };
         let mut pair = rig::loopback(&options);
         let simulation = pair.hcas[0].bus_mut().simulation().clone();
-        let walked = || simulation.world(|world, _| world.totals(HcaId(0)).expect("it is there").units.entries);
+        let walked =
+            || simulation.world(|world, _| world.totals(HcaId(0)).expect("it is there").units.entries);
         let (near, far) = match gathers {
             true => (long(&mut pair, 0), pair.ends[1].sge(0, OUTER)),
             false => (pair.ends[0].sge(0, OUTER), long(&mut pair, 1)),

@@ -79,8 +79,7 @@ impl ReceiveQueues {
             ReceiveQueue::None => return None,
         };
         let (counter, other) = record_words(function, record)?;
-        let new =
-            Starved { since: now, last: now, packets: 0, counter, looked: now, idle: 0, told: false };
+        let new = Starved { since: now, last: now, packets: 0, counter, looked: now, idle: 0, told: false };
         let queue = self.starved.entry(source).or_insert(new);
         if queue.counter != counter || now.since(queue.last) > patience.max(LONGEST_WAIT) {
             *queue = new;
