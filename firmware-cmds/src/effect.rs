@@ -104,6 +104,11 @@ pub enum Effect {
         /// Number of 4 KiB pages.
         pages: i32,
     },
+    /// Sensors are too hot: drivers are warned.
+    TemperatureWarning {
+        /// Which, a bit each.
+        sensors: u64,
+    },
     /// The function turned the tracer on or off, or armed its event: blocks may be due, or an event.
     TracerTurned,
     /// What waits in the tracer has to be written now.

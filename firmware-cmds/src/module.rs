@@ -18,6 +18,8 @@ pub enum Module {
     Loopback,
     /// Nothing: the cable was pulled out.
     Empty,
+    /// Something whose bus hangs.
+    Stuck,
     /// An end of a cable.
     Copper(Copper),
 }
@@ -38,7 +40,7 @@ impl Module {
     pub fn memory(self) -> Option<[u8; SEEN]> {
         match self {
             Self::Copper(cable) => Some(cable.memory()),
-            Self::Loopback | Self::Empty => None,
+            Self::Loopback | Self::Empty | Self::Stuck => None,
         }
     }
 }

@@ -65,6 +65,9 @@ pub struct Ports {
     cages: Vec<Module>,
 }
 
+/// Number of the chip's sensor.
+pub(crate) const CHIP_SENSOR: u32 = 0;
+
 impl Default for Ports {
     fn default() -> Self {
         Self::new(Config::default())
@@ -128,7 +131,7 @@ impl Ports {
         virtual_functions.drop_all(config);
         let old = std::mem::replace(ports, fresh(config));
         ports.iter_mut().zip(&old).for_each(|(new, old)| new.port.succeed(&old.port));
-        *sensor = Sensor::default();
+        sensor.reset();
     }
 
     /// The adapter's firmware starts: with what is in flash. Everything to power-on.
@@ -204,10 +207,16 @@ impl Ports {
         usize::try_from(cage).ok().and_then(|cage| self.cages.get(cage)).copied()
     }
 
-    /// Something was put into the cage of a port, or taken out of it.
-    pub fn put_in_cage(&mut self, port: u8, module: Module) {
+    /// Something was put into the cage of a port, or taken out of it. Returns what was there.
+    pub fn put_in_cage(&mut self, port: u8, module: Module) -> Option<Module> {
         let cage = usize::from(port).checked_sub(1).and_then(|cage| self.cages.get_mut(cage));
-        cage.into_iter().for_each(|cage| *cage = module);
+        cage.map(|cage| std::mem::replace(cage, module))
+    }
+
+    /// The chip is so hot from now on, in degrees Celsius; `None`: as at rest. Returns the sensors of which there has to be a
+    /// warning, a bit each.
+    pub fn heat(&mut self, degrees: Option<u8>) -> u64 {
+        if self.sensor.heat(degrees) { 1 << CHIP_SENSOR } else { 0 }
     }
 
     /// The port that a field of a command or context names. Drivers of adapters with one port leave it at zero, which

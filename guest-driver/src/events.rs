@@ -107,6 +107,20 @@ pub enum Event {
         /// What changed.
         change: u8,
     },
+    /// Something happened to what is in a cage; see `hca_spec::eqe::module_status`.
+    Module {
+        /// The cage, from 0.
+        module: u8,
+        /// What happened.
+        status: u8,
+        /// Why it can't be used, if it can't; see `hca_spec::eqe::module_error`.
+        error: u8,
+    },
+    /// Sensors are above their upper limits.
+    TemperatureWarning {
+        /// Which, a bit each.
+        sensors: u128,
+    },
     /// A completion queue is in error; see `hca_spec::eqe::cq_syndrome`.
     CqError {
         /// The queue.
@@ -170,6 +184,16 @@ impl Event {
             Event::PageRequest { function, count: eqe.get(Eqe::PAGE_COUNT) as i32 }
         } else if is(EventType::PortChange) {
             Event::PortChange { port: eqe.get(Eqe::PORT) as u8, change: eqe.get(Eqe::SUB_TYPE) as u8 }
+        } else if is(EventType::PortModule) {
+            let byte = |field: u32| field as u8;
+            Event::Module {
+                module: byte(eqe.get(Eqe::MODULE)),
+                status: byte(eqe.get(Eqe::MODULE_STATUS)),
+                error: byte(eqe.get(Eqe::MODULE_ERROR)),
+            }
+        } else if is(EventType::TemperatureWarning) {
+            let words = [eqe.get(Eqe::HOT_SENSORS_HIGH), eqe.get(Eqe::HOT_SENSORS_LOW)];
+            Event::TemperatureWarning { sensors: u128::from(words[0]) << 64 | u128::from(words[1]) }
         } else if is(EventType::CqError) {
             let syndrome = eqe.get(Eqe::CQ_ERROR_SYNDROME) as u8;
             Event::CqError { cqn: Cqn(eqe.get(Eqe::CQ_ERROR_CQN)), syndrome }
@@ -257,7 +281,13 @@ mod tests {
         e.set(Eqe::TYPE, EventType::CqError as u32).set(Eqe::CQ_ERROR_CQN, 5).set(Eqe::CQ_ERROR_SYNDROME, 1);
         assert_eq!(Event::decode(&e), Event::CqError { cqn: Cqn(5), syndrome: 1 });
         let mut e = Eqe::new();
-        e.set(Eqe::TYPE, 0x16);
-        assert_eq!(Event::decode(&e), Event::Other { kind: 0x16, sub_type: 0 });
+        e.set(Eqe::TYPE, 0x16).set(Eqe::MODULE, 1).set(Eqe::MODULE_STATUS, 3).set(Eqe::MODULE_ERROR, 6);
+        assert_eq!(Event::decode(&e), Event::Module { module: 1, status: 3, error: 6 });
+        let mut e = Eqe::new();
+        e.set(Eqe::TYPE, 0x17).set(Eqe::HOT_SENSORS_HIGH, 1).set(Eqe::HOT_SENSORS_LOW, 2);
+        assert_eq!(Event::decode(&e), Event::TemperatureWarning { sensors: 1 << 64 | 2 });
+        let mut e = Eqe::new();
+        e.set(Eqe::TYPE, 0x77);
+        assert_eq!(Event::decode(&e), Event::Other { kind: 0x77, sub_type: 0 });
     }
 }

@@ -17,6 +17,7 @@ use hca_spec::command::{InHeader, Opcode, OutHeader};
 use hca_spec::eqe::EventType;
 use hca_spec::ids::{Eqn, Mkey, UarIndex};
 use hca_spec::init_segment::{CMD_INTERFACE_REVISION, InitSegment};
+use hca_spec::layout::Field;
 
 /// The MSI-X vector of commands and asynchronous events.
 pub const ASYNC_VECTOR: u16 = 0;
@@ -156,7 +157,9 @@ impl<B: Bus> Hca<B> {
             self.command_eq = Some(eq);
             self.cmdq.use_events(true);
         }
-        let events = ASYNC_EVENTS.iter().fold(0, |mask, event| mask | 1u64 << *event as u32);
+        let offered = |(cap, event)| (self.caps.get(cap) == 1).then_some(event);
+        let events = ASYNC_EVENTS.into_iter().chain(OFFERED_EVENTS.into_iter().filter_map(offered));
+        let events = events.fold(0, |mask, event| mask | 1u64 << event as u32);
         let eq = self.create_eq_for(self.config.async_events, ASYNC_VECTOR, events)?;
         eq.arm(&mut self.bus);
         self.async_eq = Some(eq);
@@ -584,6 +587,12 @@ const ASYNC_EVENTS: [EventType; 15] = [
     EventType::SrqLimit,
     EventType::DctDrained,
     EventType::DctKeyViolation,
+];
+
+/// Those that it gets if the adapter has them, and the capability that says so.
+const OFFERED_EVENTS: [(Field<caps::General>, EventType); 2] = [
+    (caps::General::PORT_MODULE_EVENT, EventType::PortModule),
+    (caps::General::TEMP_WARN_EVENT, EventType::TemperatureWarning),
 ];
 
 /// A command's input with its header filled in.

@@ -143,6 +143,8 @@ layout! {
         PCAM_REG: 0x34 [21:21];
         /// ACK delay of the adapter: 4.096 us * 2^value.
         LOCAL_CA_ACK_DELAY: 0x34 [20:16];
+        /// There are events of what is in the cages ([`crate::eqe::EventType::PortModule`]).
+        PORT_MODULE_EVENT: 0x34 [15:15];
         /// Q counters count completions in error by cause.
         ENHANCED_ERROR_Q_COUNTERS: 0x34 [14:14];
         /// The register PCMR exists.
@@ -153,6 +155,8 @@ layout! {
         NUM_PORTS: 0x34 [7:0];
         /// log2 of the largest message.
         LOG_MAX_MSG: 0x38 [28:24];
+        /// There are warnings of temperature ([`crate::eqe::EventType::TemperatureWarning`]).
+        TEMP_WARN_EVENT: 0x38 [15:15];
         /// There are events of the type that has sub-types ([`crate::eqe::general`]).
         GENERAL_NOTIFICATION_EVENT: 0x38 [13:13];
         /// Drivers are asked before the firmware starts again; set by a driver: it answers.

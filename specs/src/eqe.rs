@@ -32,6 +32,16 @@ layout! {
         PAGE_FUNCTION_ID: 0x20 [15:0];
         /// Page requests: pages wanted, negative = given back.
         PAGE_COUNT: 0x24 [31:0];
+        /// Module events: the cage, from 0.
+        MODULE: 0x20 [23:16];
+        /// Module events: [`module_status`].
+        MODULE_STATUS: 0x20 [3:0];
+        /// Module events with status [`module_status::ERROR`]: [`module_error`].
+        MODULE_ERROR: 0x24 [11:8];
+        /// Warnings of temperature: a bit for each sensor from 64 on that is too hot.
+        HOT_SENSORS_HIGH: 0x20 u64;
+        /// Warnings of temperature: a bit for each sensor below 64 that is too hot.
+        HOT_SENSORS_LOW: 0x28 u64;
         /// General events of that sub-type: [`sync_reset`].
         SYNC_RESET_STATE: 0x20 [3:0];
         /// Page faults: bytes of the message that are done.
@@ -95,6 +105,10 @@ pub enum EventType {
     LastWqe = 0x13,
     /// SRQ limit reached.
     SrqLimit = 0x14,
+    /// What is in a cage changed, or can't be used.
+    PortModule = 0x16,
+    /// A sensor is above its upper limit.
+    TemperatureWarning = 0x17,
     /// A DC target that drains has no connection any more; the number is in [`Eqe::QUEUE_NUMBER`].
     DctDrained = 0x1c,
     /// An initiator came to a DC target with another access key.
@@ -107,7 +121,7 @@ pub enum EventType {
 
 impl EventType {
     /// Every type.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Completion,
         Self::PathMigrated,
         Self::CommEstablished,
@@ -124,6 +138,8 @@ impl EventType {
         Self::SrqCatastrophic,
         Self::LastWqe,
         Self::SrqLimit,
+        Self::PortModule,
+        Self::TemperatureWarning,
         Self::DctDrained,
         Self::DctKeyViolation,
         Self::General,
@@ -140,6 +156,38 @@ impl EventType {
 pub mod general {
     /// Drivers are asked, or told, about a start of the firmware: [`super::sync_reset`].
     pub const SYNC_RESET: u8 = 8;
+}
+
+/// Values of [`Eqe::MODULE_STATUS`] (mlx5 driver, `include/linux/mlx5/port.h`).
+pub mod module_status {
+    /// It was put in.
+    pub const PLUGGED: u32 = 1;
+    /// It was pulled out.
+    pub const UNPLUGGED: u32 = 2;
+    /// It can't be used: [`super::module_error`].
+    pub const ERROR: u32 = 3;
+}
+
+/// Values of [`Eqe::MODULE_ERROR`] (mlx5 driver, `include/linux/mlx5/port.h`).
+pub mod module_error {
+    /// It takes more power than the cage gives.
+    pub const POWER_BUDGET: u32 = 0x0;
+    /// It is for long ways, and not of the adapter's maker.
+    pub const LONG_RANGE: u32 = 0x1;
+    /// Its bus hangs.
+    pub const BUS_STUCK: u32 = 0x2;
+    /// It has no memory, or that does not answer.
+    pub const NO_EEPROM: u32 = 0x3;
+    /// Its part number is not in the list of those that may be used.
+    pub const PART_NUMBER: u32 = 0x4;
+    /// Its identifier is not known.
+    pub const UNKNOWN_IDENTIFIER: u32 = 0x5;
+    /// It is too hot.
+    pub const HIGH_TEMPERATURE: u32 = 0x6;
+    /// The cable is broken or shorted.
+    pub const BAD_CABLE: u32 = 0x7;
+    /// The slot of PCI Express gives less power than it needs.
+    pub const PCIE_POWER: u32 = 0xc;
 }
 
 /// Values of [`Eqe::SYNC_RESET_STATE`].

@@ -27,6 +27,10 @@ said() {
 counted() {
 	until_true 60 sh -c "devlink health show | grep -A1 'reporter $1\$' | grep -q 'state healthy error [1-9][0-9]* recover [1-9]'"
 }
+# told COUNTER: the network device counts such events.
+told() {
+	ethtool -S hca0 | grep -q " $1: [1-9]"
+}
 # unhurt: the kernel has said nothing of a bug of its own.
 unhurt() {
 	if dmesg | grep -E 'BUG|Oops|WARNING|Call Trace|use-after-free'; then return 1; fi

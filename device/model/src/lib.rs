@@ -62,8 +62,9 @@ pub use world::{
 pub mod fault {
     pub use crate::faults::{
         Ailment, Assert, CommandAction, DmaAction, EVENT_DATA, EntryAction, Fault, FaultId, FaultReport,
-        Header, InterruptAction, Lasting, PacketAction, PcieError, PcieEvent, PcieLink, PortChange, Side,
-        SlotEvent, TimeAction, What, event_named, opcode_named, packet_named, pcie_error_named, vendor_of,
+        Header, InterruptAction, Lasting, ModuleError, PacketAction, PcieError, PcieEvent, PcieLink,
+        PortChange, Side, SlotEvent, TimeAction, What, event_named, opcode_named, packet_named,
+        pcie_error_named, vendor_of,
     };
     pub use crate::ground::trigger::Trigger;
     pub use hca_firmware::pcie::ErrorMessage;

@@ -19,6 +19,7 @@ use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
 use crate::flash::{COMPONENT, LOG_WORD, MOST, MOST_AT_ONCE};
 use crate::personality::FirmwareVersion;
+use crate::ports::CHIP_SENSOR;
 use crate::sensor::Sensor;
 use crate::settings::Name;
 use crate::sync_reset::NotNow;
@@ -75,7 +76,7 @@ pub(super) fn access(
         (reg::MCDA, true) => piece(fw, data)?,
         (reg::MQIS, false) => text(fw, data)?,
         (reg::MTCAP, false) => sensors(),
-        (reg::MTMP, write) => temperature(fw, write, data)?,
+        (reg::MTMP, write) => temperature(fw, write, data, effects)?,
         (reg::MFRL, write) => restart(fw, write, data, effects)?,
         (reg::MPEIN, false) => pci_link(fw),
         (reg::MPCNT, _) => pci_counters(fw, data)?,
@@ -263,18 +264,21 @@ fn text(fw: &Firmware, data: &[u8]) -> Result<Vec<u8>, Failure> {
     Ok([out.bytes(), part].concat())
 }
 
-/// The chip's sensor.
-const CHIP: u32 = 0;
 /// That of the first module.
 const MODULES: u32 = 64;
 
 fn sensors() -> Vec<u8> {
     let mut out = Mtcap::new();
-    out.set(Mtcap::SENSOR_COUNT, 1).set(Mtcap::SENSOR_MAP, 1 << CHIP);
+    out.set(Mtcap::SENSOR_COUNT, 1).set(Mtcap::SENSOR_MAP, 1 << CHIP_SENSOR);
     out.bytes().to_vec()
 }
 
-fn temperature(fw: &mut Firmware, write: bool, data: &[u8]) -> Result<Vec<u8>, Failure> {
+fn temperature(
+    fw: &mut Firmware,
+    write: bool,
+    data: &[u8],
+    effects: &mut Vec<Effect>,
+) -> Result<Vec<u8>, Failure> {
     const NONE: Failure = bad_param("MTMP: sensor_index: there is no such sensor");
     let mut out = Mtmp::from_prefix_or_zero(data);
     let index = out.get(Mtmp::SENSOR_INDEX);
@@ -283,21 +287,27 @@ fn temperature(fw: &mut Firmware, write: bool, data: &[u8]) -> Result<Vec<u8>, F
     if modules.contains(&index) {
         return Ok(Mtmp::new().set(Mtmp::SENSOR_INDEX, index).bytes().to_vec());
     }
-    if index != CHIP {
-        return Err(NONE.got(index).limit(CHIP));
+    if index != CHIP_SENSOR {
+        return Err(NONE.got(index).limit(CHIP_SENSOR));
     }
     let sensor = &mut fw.ports.sensor;
     if write {
-        *sensor = Sensor {
-            keeps_highest: out.get(Mtmp::MTE) == 1,
-            events: out.get(Mtmp::TEE),
-            high: out.get(Mtmp::TEMPERATURE_THRESHOLD_HI) as u16,
-            low: out.get(Mtmp::TEMPERATURE_THRESHOLD_LO) as u16,
-        };
+        let keeps_highest = out.get(Mtmp::MTE) == 1;
+        if keeps_highest != sensor.keeps_highest || out.get(Mtmp::MTR) == 1 {
+            sensor.forget_highest();
+        }
+        sensor.keeps_highest = keeps_highest;
+        sensor.events = out.get(Mtmp::TEE);
+        sensor.high = out.get(Mtmp::TEMPERATURE_THRESHOLD_HI) as u16;
+        sensor.low = out.get(Mtmp::TEMPERATURE_THRESHOLD_LO) as u16;
+        if sensor.look() {
+            effects.push(Effect::TemperatureWarning { sensors: 1 << CHIP_SENSOR });
+        }
     }
-    let now = sensor.measure().into();
-    out.set(Mtmp::TEMPERATURE, now).set(Mtmp::MTE, sensor.keeps_highest.into()).set(Mtmp::MTR, 0);
-    out.set(Mtmp::MAX_TEMPERATURE, if sensor.keeps_highest { now } else { 0 });
+    out.set(Mtmp::TEMPERATURE, sensor.measure().into())
+        .set(Mtmp::MTE, sensor.keeps_highest.into())
+        .set(Mtmp::MTR, 0);
+    out.set(Mtmp::MAX_TEMPERATURE, sensor.highest().into());
     out.set(Mtmp::TEE, sensor.events).set(Mtmp::TEMPERATURE_THRESHOLD_HI, sensor.high.into());
     out.set(Mtmp::TEMPERATURE_THRESHOLD_LO, sensor.low.into());
     out.set(Mtmp::SENSOR_NAME, u64::from_be_bytes(Sensor::NAME));

@@ -37,6 +37,7 @@ pub(super) fn access(ports: &Ports, write: bool, value: &mut [u8]) -> Result<(),
     let part = memory.as_ref().and_then(|memory| memory.get(from..)?.get(..wanted));
     let status = match (module, part) {
         (Module::Empty, _) => mcia_status::NOT_CONNECTED,
+        (Module::Stuck, _) => mcia_status::BUS_ERROR,
         (Module::Loopback, _) => mcia_status::NO_MEMORY,
         (Module::Copper(_), Some(_)) if head.get(Mcia::I2C_DEVICE_ADDRESS) == ADDRESS => mcia_status::GOOD,
         (Module::Copper(_), _) => mcia_status::BUS_ERROR,
@@ -77,6 +78,7 @@ mod tests {
             for (module, status) in [
                 (Module::Loopback, mcia_status::NO_MEMORY),
                 (Module::Empty, mcia_status::NOT_CONNECTED),
+                (Module::Stuck, mcia_status::BUS_ERROR),
                 (Module::Copper(cable), mcia_status::GOOD),
             ] {
                 b.fw.ports.put_in_cage(1, module);

@@ -139,6 +139,7 @@ fn general() -> General {
     c.set(General::MAX_QP_CNT, MAX_Q_COUNTERS).set(General::OUT_OF_SEQ_CNT, 1);
     c.set(General::RETRANSMISSION_Q_COUNTERS, 1).set(General::ENHANCED_ERROR_Q_COUNTERS, 1);
     c.set(General::LOG_MAX_UCTX, LOG_MAX_UCTX).set(General::LOG_MAX_UMEM, LOG_MAX_UMEM);
+    c.set(General::PORT_MODULE_EVENT, 1).set(General::TEMP_WARN_EVENT, 1);
     c.set(General::UMEM_UID_0, 1).set(General::UCTX_CAP, uctx_cap::INTERNAL_DEV_RES);
     // A ConnectX-4 is believed not to have them; programs that ask for them get them all the same.
     c.set(General::HCA_CAP_2, 1).set(General::GENERAL_OBJ_TYPES, 1 << object_type::RESERVED_QPN);

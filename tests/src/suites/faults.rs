@@ -79,9 +79,29 @@ const DISTURBED: &[Row] = &[
     ),
     row("rx-error-cqe", Outcome::Recovers, "fault; provoke; counted rx && traffic && unhurt"),
     row("unknown-event", Outcome::Recovers, "fault; traffic && unhurt"),
-    row("module-unplugged", Outcome::Recovers, "fault; traffic && unhurt"),
-    row("module-overheats", Outcome::Recovers, "fault; traffic && unhurt"),
-    row("temperature", Outcome::Recovers, "fault; traffic && unhurt"),
+    row(
+        "module-unplugged",
+        Outcome::Recovers,
+        "fault; said 'Port module event: module 0, Cable unplugged' && said 'module 0, Cable plugged' &&
+        told module_unplug && traffic && unhurt",
+    ),
+    row(
+        "module-overheats",
+        Outcome::Recovers,
+        "fault; said 'module 0, Cable error, High Temperature' && said 'module 0, Cable plugged' &&
+        told module_high_temp && traffic && unhurt",
+    ),
+    row(
+        "module-bus-stuck",
+        Outcome::Recovers,
+        "fault; said 'module 0, Cable error, Bus stuck' && told module_bus_stuck && fails ethtool -m hca0 &&
+        said 'module 0, Cable plugged' && ethtool -m hca0 && traffic && unhurt",
+    ),
+    row(
+        "temperature",
+        Outcome::Recovers,
+        "fault; said 'High temperature on sensors with bit set' && traffic && unhurt",
+    ),
     row("page-storm", Outcome::Recovers, "fault; sleep 3; traffic && reopen && traffic && unhurt"),
     row("page-return-storm", Outcome::Recovers, "fault; sleep 3; traffic && reopen && traffic && unhurt"),
     row("cable-flaps", Outcome::Recovers, "fault; said 'Link down' && sleep 20; traffic && unhurt"),

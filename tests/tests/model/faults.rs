@@ -1,11 +1,12 @@
 //! What a program gets wrong, as a table: how the request ends at both ends, what is on the wire, which event comes
 //! and which counters move; and that nothing else happened, to no memory of either host.
 //!
-//! What goes wrong at an adapter on script is in [`scripted`], with packets in [`packets`], towards the host in [`slot`], at a port in [`subnet`].
+//! What goes wrong at an adapter on script is in [`scripted`], of modules and heat in [`modules`], with packets in [`packets`], towards the host in [`slot`], at a port in [`subnet`].
 //!
 //! Source: IBTA vol 1 9.7.4 (validation of requests), 9.9.2 and 9.9.3 (errors of requester and responder), 10.6 (keys),
 //! 10.9 (partitions); PRM "Completion with error", "QUERY_Q_COUNTER".
 
+mod modules;
 mod packets;
 mod scripted;
 mod slot;

@@ -406,6 +406,7 @@ impl Executor<'_> {
                 core.trace(now, Message::Pages(pages));
                 core.request_pages(now, pages as u32);
             }
+            Effect::TemperatureWarning { sensors } => core.warn_of_heat(now, sensors),
             Effect::TracerTurned => {
                 core.plan_traces(now);
                 core.tell_of_traces(now);

@@ -16,7 +16,7 @@ use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::Peer;
 use crate::engines::qp::run::Half;
 use crate::engines::view::View;
-use crate::faults::Held;
+use crate::faults::{Held, ModuleChange};
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::dma::DmaError;
 use crate::ground::epoch::Rebase;
@@ -157,6 +157,10 @@ pub(crate) enum HcaEvent {
     LinkUp(u8),
     /// A port changed: an event of that sub-type for the driver.
     PortChange(u8, u8),
+    /// Tell that something happened to what is in a port's cage.
+    Module(u8, ModuleChange),
+    /// Warn that sensors are too hot, a bit each.
+    Heat(u64),
     /// Write the firmware's traces.
     Traces,
     /// The firmware's tracer may be taken: an event for the driver.

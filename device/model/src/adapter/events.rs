@@ -9,6 +9,7 @@ use hca_spec::uar::{EQ_ARM, EqDoorbell, PAGE_SIZE};
 use crate::adapter::core::{Core, HcaEvent};
 use crate::adapter::{Executor, nobodys_doorbell};
 use crate::engines::eq::{EqeWrite, Lost};
+use crate::faults::ModuleChange;
 use crate::ground::diagnosis::{Clue, Finding, Subject};
 use crate::ground::dma::{DmaError, GuestMemory};
 use crate::ground::event::Event;
@@ -141,6 +142,38 @@ impl Core<'_> {
         let mut eqe = Eqe::new();
         eqe.set(Eqe::SUB_TYPE, sub_type.into()).set(Eqe::PORT, port.into());
         self.push_event(now, EventType::PortChange, &mut eqe);
+    }
+
+    /// Sends an event about what is in the cage of a port.
+    pub(crate) fn push_module_event(&mut self, now: Ps, port: u8, change: ModuleChange) {
+        let (status, error) = change.codes();
+        let mut eqe = Eqe::new();
+        eqe.set(Eqe::MODULE, u32::from(port.saturating_sub(1)));
+        eqe.set(Eqe::MODULE_STATUS, status).set(Eqe::MODULE_ERROR, error);
+        self.push_event(now, EventType::PortModule, &mut eqe);
+    }
+
+    /// Tells the drivers of all functions that something happened to what is in the cage of a port.
+    pub(crate) fn tell_of_module(&mut self, now: Ps, port: u8, change: ModuleChange) {
+        self.push_module_event(now, port, change);
+        for other in self.others() {
+            self.schedule_for(now, other, HcaEvent::Module(port, change));
+        }
+    }
+
+    /// Sends a warning that sensors are too hot, a bit each.
+    pub(crate) fn push_temperature_warning(&mut self, now: Ps, sensors: u64) {
+        let mut eqe = Eqe::new();
+        eqe.set(Eqe::HOT_SENSORS_LOW, sensors);
+        self.push_event(now, EventType::TemperatureWarning, &mut eqe);
+    }
+
+    /// Warns the drivers of all functions.
+    pub(crate) fn warn_of_heat(&mut self, now: Ps, sensors: u64) {
+        self.push_temperature_warning(now, sensors);
+        for other in self.others() {
+            self.schedule_for(now, other, HcaEvent::Heat(sensors));
+        }
     }
 
     /// Asks the driver, or tells it, about a start of the firmware.

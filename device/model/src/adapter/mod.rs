@@ -671,6 +671,8 @@ impl Executor<'_> {
             HcaEvent::AgentPoll(port) => self.agent_poll(now, port),
             HcaEvent::LinkUp(port) => self.core.chip.out.port_changed(port, false),
             HcaEvent::PortChange(port, sub_type) => self.core.push_port_change(now, port, sub_type),
+            HcaEvent::Module(port, change) => self.core.push_module_event(now, port, change),
+            HcaEvent::Heat(sensors) => self.core.push_temperature_warning(now, sensors),
             HcaEvent::Traces => self.core.write_traces(now),
             HcaEvent::TakenAway => self.taken_away(now),
             HcaEvent::SyncReset(what) => self.core.push_sync_reset(now, what),

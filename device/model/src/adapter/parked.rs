@@ -353,6 +353,8 @@ impl Executor<'_> {
             | HcaEvent::AgentPoll(_)
             | HcaEvent::LinkUp(_)
             | HcaEvent::PortChange(..)
+            | HcaEvent::Module(..)
+            | HcaEvent::Heat(_)
             | HcaEvent::Traces
             | HcaEvent::TakenAway
             | HcaEvent::SyncReset(_)

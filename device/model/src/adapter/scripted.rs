@@ -158,6 +158,14 @@ impl Executor<'_> {
         }
     }
 
+    /// The chip is so hot from now on, in degrees Celsius, or as at rest.
+    pub(crate) fn heat(&mut self, now: Ps, degrees: Option<u8>) {
+        let sensors = self.core.chip.managed.heat(degrees);
+        if sensors != 0 {
+            self.core.warn_of_heat(now, sensors);
+        }
+    }
+
     /// What happens of itself at an adapter, but for what concerns its ports.
     pub(crate) fn happen(&mut self, now: Ps, action: &TimeAction) {
         match action {
@@ -201,7 +209,11 @@ impl Executor<'_> {
                 }
             }
             TimeAction::Retrain { link, .. } => self.core.chip.retrain(Some(*link)),
-            TimeAction::Degrade { .. } | TimeAction::Port { .. } | TimeAction::Unplug { .. } => {}
+            TimeAction::Heat { degrees, .. } => self.heat(now, Some(*degrees)),
+            TimeAction::Degrade { .. }
+            | TimeAction::Module { .. }
+            | TimeAction::Port { .. }
+            | TimeAction::Unplug { .. } => {}
         }
     }
 }

@@ -10,6 +10,7 @@
 mod dma;
 mod firmware;
 mod late;
+mod module;
 mod packet;
 mod pcie;
 mod spoil;
@@ -30,6 +31,8 @@ pub(crate) use dma::{Spoiler, SpoiltMemory};
 pub use firmware::{Ailment, Assert, Lasting};
 pub(crate) use firmware::{Firmware, Restart};
 pub(crate) use late::{Place, Places};
+pub(crate) use module::ModuleChange;
+pub use module::ModuleError;
 pub use packet::{Header, PacketAction, packet_named};
 pub(crate) use pcie::Pcie;
 pub use pcie::{PcieError, PcieEvent, PcieLink, SlotEvent, pcie_error_named};
@@ -247,7 +250,23 @@ pub enum TimeAction {
         /// What.
         change: PortChange,
     },
-    /// The cable of a port is taken out, and put in again so much later.
+    /// What is in the cage of a port can't be used: its link is down.
+    Module {
+        /// The port.
+        port: u8,
+        /// Why.
+        error: ModuleError,
+        /// How long.
+        lasting: Lasting,
+    },
+    /// The chip is as hot as that, and so much later as at rest again.
+    Heat {
+        /// Degrees Celsius.
+        degrees: u8,
+        /// How long; `None`: for ever.
+        lasting: Option<Ps>,
+    },
+    /// The cable of a port is taken out there, and put in again so much later.
     Unplug {
         /// The port.
         port: u8,
@@ -567,9 +586,8 @@ pub fn event_named(name: &str) -> Option<u8> {
         "command" => EventType::CommandCompletion,
         "page-request" => EventType::PageRequest,
         "page-fault" => EventType::PageFault,
-        // The model has no such events of its own (PRM "Event types").
-        "port-module" => return Some(0x16),
-        "temperature" => return Some(0x17),
+        "port-module" => EventType::PortModule,
+        "temperature" => EventType::TemperatureWarning,
         _ => return None,
     };
     Some(kind as u8)

@@ -1,20 +1,20 @@
 //! Links: which port is at which end, and how they come up and go down.
 //!
 //! Each end of a link knows its own port and what the other end told it, one link latency ago
-//! ([`Training`]). A cable that is taken out is out at both ends; a port that is disabled or trains anew is dark at one,
-//! and the other hears of it.
+//! ([`Training`]). A cable that is taken out is out at both ends, or on script at one; a port that is disabled or trains anew is dark
+//! at one, and the other hears of it. What that means for what is in adapters' cages is in [`super::cages`].
 //!
 //! Source: IBTA vol 1 7.2 (states of a port), vol 2 5.7 (training).
 
 use std::collections::VecDeque;
 
-use hca_firmware::module::{Copper, Module};
 use hca_firmware::{Effect, FunctionId, LinkOffer, PortKind, PortLink};
 use hca_spec::mad::port_state;
 
 use super::config::ConfigError;
 use super::pause::Asked;
 use super::{Class, Event, World};
+use crate::faults::ModuleError;
 use crate::ground::epoch::Rebase;
 use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
 use crate::ground::time::Ps;
@@ -70,7 +70,7 @@ impl LinkKind {
     }
 
     /// What it can train to.
-    fn most(&self) -> PortLink {
+    pub(super) fn most(&self) -> PortLink {
         PortLink { width: self.lanes_left.unwrap_or(self.width).min(self.width), speed: self.rate.into() }
     }
 }
@@ -80,7 +80,9 @@ pub(super) struct End {
     /// What is there.
     pub(super) at: LinkEnd,
     /// The cable is in.
-    connected: bool,
+    pub(super) connected: bool,
+    /// Why what is in the cage can't be used, on script.
+    pub(super) failed: Option<ModuleError>,
     pub(super) training: Training,
     /// What packets that leave here occupy of the link.
     pub(super) line: LineRate,
@@ -279,6 +281,7 @@ impl World {
             End {
                 at,
                 connected: true,
+                failed: None,
                 training,
                 line,
                 without_credits: false,
@@ -305,26 +308,6 @@ impl World {
         (0..count).for_each(|end| self.update_end(number, end, false));
         self.allow_trains_over(number);
         Ok(())
-    }
-
-    /// Adapters at the ends of a link find its cable in their cages, or that it was pulled out.
-    fn fill_cages(&mut self, number: usize) {
-        /// Light and electrons go a metre in this time.
-        const METRE: Ps = Ps::from_ns(5);
-        let Some(link) = self.links.get(number) else { return };
-        let metres = link.kind.delay.map_or(0, |delay| delay.0 / METRE.0);
-        let cable = Copper {
-            most: link.kind.most(),
-            metres: u8::try_from(metres).unwrap_or(u8::MAX),
-            serial: u32::try_from(number).unwrap_or(u32::MAX),
-        };
-        for end in &link.ends {
-            let LinkEnd::Port(PortRef { node: NodeId::Hca(id), port }) = end.at else { continue };
-            let module = if end.connected { Module::Copper(cable) } else { Module::Empty };
-            if let Some(hca) = self.hcas.get_mut(id.0) {
-                hca.chip.managed.put_in_cage(port, module);
-            }
-        }
     }
 
     /// The ports of an adapter are of another kind now: its links have to follow. Those whose ends differ stay dark.
@@ -403,13 +386,19 @@ impl World {
     /// hears of it one link latency later.
     pub fn set_cable(&mut self, now: Ps, link: usize, connected: bool) {
         self.rouse();
+        self.set_cable_at(now, link, None, connected);
+    }
+
+    /// The same of the end at one port only, or (`None`) of all.
+    pub(super) fn set_cable_at(&mut self, now: Ps, link: usize, port: Option<PortRef>, connected: bool) {
         self.settle_all();
         self.now = self.now.max(now);
         let Some(ends) = self.links.get_mut(link).map(|l| &mut l.ends) else { return };
-        ends.iter_mut().for_each(|end| end.connected = connected);
-        let count = ends.len();
+        let there =
+            |end: &&mut End| port.is_none_or(|port| matches!(end.at, LinkEnd::Port(at) if at == port));
+        ends.iter_mut().filter(there).for_each(|end| end.connected = connected);
         self.fill_cages(link);
-        (0..count).for_each(|end| self.update_end(link, end, false));
+        self.update_ends(Some(link));
     }
 
     /// A link has so many lanes left, or (`None`) all of them: it trains again.
@@ -436,11 +425,13 @@ impl World {
     }
 
     /// Takes a link down if its port at this end is, or was for a moment (`lost`), and lets it train if it may.
-    fn update_end(&mut self, number: usize, end: usize, lost: bool) {
+    pub(super) fn update_end(&mut self, number: usize, end: usize, lost: bool) {
         let Some(link) = self.links.get(number) else { return };
-        let Some(&End { at: LinkEnd::Port(port), connected, .. }) = link.ends.get(end) else { return };
+        let Some(&End { at: LinkEnd::Port(port), connected, failed, .. }) = link.ends.get(end) else {
+            return;
+        };
         let most = link.kind.most();
-        let lit = connected && !link.mixed && self.is_enabled(port);
+        let lit = connected && failed.is_none() && !link.mixed && self.is_enabled(port);
         let offer = if lit { self.port(port).map(|p| p.offer(most)) } else { None };
         let lost = lost || self.is_down(port);
         let Some(end_state) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) else { return };
@@ -596,6 +587,7 @@ impl Rebase for End {
         let Self {
             at: _,
             connected: _,
+            failed: _,
             training: _,
             line: _,
             without_credits: _,

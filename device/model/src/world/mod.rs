@@ -9,6 +9,7 @@
 //!   beforehand, [`routing`] its paths.
 
 mod bridge;
+mod cages;
 mod check;
 mod config;
 mod counters;

@@ -29,8 +29,12 @@ pub(super) enum Due {
     Fault(FaultId),
     /// A look at firmware that fails.
     Firmware,
-    /// The cable of a link is put in again.
-    Replug(usize),
+    /// The cable of a link is put in again at that end.
+    Replug(usize, PortRef),
+    /// What is in the cage of a port can be used again.
+    Mend(u8),
+    /// The chip is as hot as at rest.
+    Cool,
     /// A link has its lanes back.
     Widen(usize),
     /// The PCI Express link is as it should be.
@@ -154,7 +158,9 @@ impl World {
                     None => self.look_at_firmware(hca),
                 }
             }
-            Due::Replug(link) => self.set_cable(now, link, true),
+            Due::Replug(link, port) => self.set_cable_at(now, link, Some(port), true),
+            Due::Mend(port) => self.set_module(hca, port, None),
+            Due::Cool => self.act(now, hca.into(), |function, now| function.heat(now, None)),
             Due::Widen(link) => self.set_lanes(now, link, None),
             Due::Retrain => {
                 if let Some(chip) = self.chip_mut(hca) {
@@ -207,11 +213,21 @@ impl World {
         match action {
             TimeAction::Ail(_) => self.look_at_firmware(at.hca),
             TimeAction::Unplug { port, lasting } => {
-                let Some(link) = self.link_of(PortRef::of_hca(at.hca, *port)) else { return };
-                self.set_cable(self.now, link, false);
+                let port = PortRef::of_hca(at.hca, *port);
+                let Some(link) = self.link_of(port) else { return };
+                self.set_cable_at(self.now, link, Some(port), false);
                 if let Lasting::For(time) = lasting {
-                    self.push_due(self.now + *time, at.hca, Due::Replug(link));
+                    self.push_due(self.now + *time, at.hca, Due::Replug(link, port));
                 }
+            }
+            TimeAction::Module { port, error, lasting } => {
+                self.set_module(at.hca, *port, Some(*error));
+                if let Lasting::For(time) = lasting {
+                    self.push_due(self.now + *time, at.hca, Due::Mend(*port));
+                }
+            }
+            TimeAction::Heat { lasting: Some(time), .. } => {
+                self.push_due(self.now + *time, at.hca, Due::Cool);
             }
             TimeAction::Retrain { lasting: Some(time), .. } => {
                 self.push_due(self.now + *time, at.hca, Due::Retrain);
@@ -228,6 +244,7 @@ impl World {
             }
             TimeAction::Port { port, change } => self.change_port(at.hca, *port, *change),
             TimeAction::Away(_)
+            | TimeAction::Heat { lasting: None, .. }
             | TimeAction::Retrain { lasting: None, .. }
             | TimeAction::Slot { back: None, .. }
             | TimeAction::PcieError { .. }

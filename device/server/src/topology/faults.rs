@@ -9,8 +9,8 @@ use std::fmt;
 use hca_model::Ps;
 use hca_model::fault::{
     Ailment, Assert, CommandAction, Cqn, Delivery, DmaAction, EVENT_DATA, EntryAction, Eqn, Fault, Header,
-    InterruptAction, Lasting, PacketAction, PcieLink, PortChange, Psn, Qpn, Side, SlotEvent, TimeAction,
-    Trigger, What, event_named, opcode_named, packet_named, pcie_error_named, vendor_of,
+    InterruptAction, Lasting, ModuleError, PacketAction, PcieLink, PortChange, Psn, Qpn, Side, SlotEvent,
+    TimeAction, Trigger, What, event_named, opcode_named, packet_named, pcie_error_named, vendor_of,
 };
 use serde::{Deserialize, Serialize};
 
@@ -452,6 +452,19 @@ fn of_itself(left: &mut Left, on: &str, action: &str) -> Result<TimeAction, Wron
             let port = left.narrow("port", 0xff)?.unwrap_or(1);
             TimeAction::Unplug { port, lasting: left.lasting()? }
         }
+        "module" => {
+            let port = left.narrow("port", 0xff)?.unwrap_or(1);
+            let error = left.needed("error")?;
+            let Some(error) = ModuleError::named(&error) else {
+                let known = ModuleError::ALL.map(|(name, _)| name).join(", ");
+                return wrong("error", format_args!("{error:?} is none of {known}"));
+            };
+            TimeAction::Module { port, error, lasting: left.lasting()? }
+        }
+        "heat" => match left.narrow("degrees", 0xff)? {
+            Some(degrees) => TimeAction::Heat { degrees, lasting: left.ms("for_ms")? },
+            None => return wrong("degrees", "is needed: degrees Celsius, at most 255"),
+        },
         "pcie-error" => {
             let error = left.needed("error")?;
             let Some(error) = pcie_error_named(&error) else {
@@ -500,6 +513,8 @@ fn of_itself(left: &mut Left, on: &str, action: &str) -> Result<TimeAction, Wron
                 "pages",
                 "interrupt",
                 "unplug",
+                "module",
+                "heat",
                 "pcie-error",
                 "retrain",
                 "degrade",

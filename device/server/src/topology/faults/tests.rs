@@ -58,7 +58,7 @@ fn the_gallery() {
         let topology = topology.unwrap_or_else(|why| panic!("{}: {why:#}", file.display()));
         assert_eq!(topology.faults.len(), 1, "{}", file.display());
     });
-    assert!(count.count() >= 37);
+    assert!(count.count() >= 38);
 }
 
 #[test]
@@ -99,6 +99,14 @@ fn the_slot_and_the_port() {
         action("action = 'pcie-error'\nerror = 'malformed-tlp'\nheader = '4a000001 0203'"),
         TimeAction::PcieError { error, header: [0x4a00_0001, 0x0203_0000, 0, 0] }
     );
+    let (error, lasting) = (ModuleError::BusStuck, Lasting::For(Ps::from_ms(4)));
+    assert_eq!(
+        action("action = 'module'\nerror = 'bus-stuck'\nfor_ms = 4"),
+        TimeAction::Module { port: 1, error, lasting }
+    );
+    let heat = |lasting| TimeAction::Heat { degrees: 110, lasting };
+    assert_eq!(action("action = 'heat'\ndegrees = 110"), heat(None));
+    assert_eq!(action("action = 'heat'\ndegrees = 110\nfor_ms = 3"), heat(later));
     let change = |more: &str| match action(more) {
         TimeAction::Port { port: 1, change } => change,
         other => panic!("{other:?}"),
@@ -148,6 +156,10 @@ fn what_is_wrong() {
         ("at = 'a'\non = 'time'\naction = 'pcie-error'\nerror = 'rain'", "error", "completion-timeout"),
         ("at = 'a'\non = 'time'\naction = 'retrain'\nlanes = 4", "lanes", "and speed"),
         ("at = 'a'\non = 'time'\naction = 'degrade'\nlanes = 3", "lanes", "8 or 12"),
+        ("at = 'a'\non = 'time'\naction = 'module'\nerror = 'melts'", "error", "bad-cable"),
+        ("at = 'a'\non = 'time'\naction = 'module'", "error", "needed"),
+        ("at = 'a'\non = 'time'\naction = 'heat'", "degrees", "needed"),
+        ("at = 'a'\non = 'time'\naction = 'heat'\ndegrees = 256", "degrees", "255"),
         ("at = 'a'\non = 'time'\naction = 'lid'\nlid = 0xc000", "lid", "0xbfff"),
         ("at = 'a'\non = 'dma'\naction = 'abort'\nlength = 4", "length", "address"),
         ("at = 'a'\non = 'dma'\naction = 'melt'", "action", "only unsupported, abort"),
