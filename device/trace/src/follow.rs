@@ -183,7 +183,7 @@ impl Follower {
     fn flows(&mut self, record: &Record, place: Place, steps: &mut Vec<Step>) -> Vec<u64> {
         let hca = record.hca;
         match record.event {
-            Event::Doorbell { qpn } | Event::BlueFlame { qpn, .. } => {
+            Event::Doorbell { qpn, .. } | Event::BlueFlame { qpn, .. } => {
                 let doorbells = &mut self.queues.entry((hca, qpn)).or_default().doorbells;
                 doorbells.push_back(place);
                 // Doorbells without a fetch: nothing new was posted.

@@ -47,7 +47,7 @@ fn a_work_request_can_be_followed() {
     let at = |what: &str, found: &dyn Fn(&Event) -> bool| -> Record {
         *records.iter().find(|r| found(&r.event)).unwrap_or_else(|| panic!("no {what}: {records:#?}"))
     };
-    let doorbell = at("doorbell", &|e| *e == Event::Doorbell { qpn });
+    let doorbell = at("doorbell", &|e| matches!(e, Event::Doorbell { qpn: rung, .. } if *rung == qpn));
     let fetch = at("fetch", &|e| matches!(e, Event::Fetch { qpn: q, .. } if *q == qpn));
     let start = at("start", &|e| matches!(e, Event::Started { qpn: q, .. } if *q == qpn));
     let Event::Started { index, psn, packets, length, dest_qp, dlid, .. } = start.event else {

@@ -412,8 +412,8 @@ impl Executor<'_> {
                     self.side.rests.begin(offset);
                 }
                 if let Some(qpn) = self.send_register(now, offset, second) {
-                    let begin = u64::from(first) << 32 | u64::from(second);
-                    if !self.counts_itself(qpn, &begin.to_be_bytes()) && at < SEND_DOORBELL {
+                    let begin = (u64::from(first) << 32 | u64::from(second)).to_be_bytes();
+                    if !self.counts_itself(qpn, &begin) && at < SEND_DOORBELL {
                         return self.core.answer_mistake(now, || {
                             let expected = "from 0x800 on, as the queue pair has a doorbell record";
                             let found = format!("{at:#x}");
@@ -421,7 +421,9 @@ impl Executor<'_> {
                         });
                     }
                     let at = self.core.chip.units.store(now, 8);
-                    self.core.note_job(now, at, self.core.chip.timing.doorbell(), Event::Doorbell { qpn });
+                    let blocks = if names_wqe(&begin) { copy_blocks(&begin) } else { 0 };
+                    let event = Event::Doorbell { qpn, index: copy_index(&begin), blocks };
+                    self.core.note_job(now, at, self.core.chip.timing.doorbell(), event);
                     self.core.ring(at, qpn, HcaEvent::SendDoorbell(qpn));
                 }
             }

@@ -14,10 +14,6 @@ use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 
-/// A store to a register is posted: the record may be ahead of a doorbell by what was posted since. After so long a pause
-/// between doorbells it is not.
-const POSTED: Ps = Ps::from_ms(1);
-
 #[derive(Debug)]
 struct SendQueue {
     /// The record's words at the last doorbell.
@@ -25,8 +21,8 @@ struct SendQueue {
     receive: u32,
     /// When that was.
     rung: Ps,
-    /// Basic blocks that were counted beyond one for each doorbell: doorbells that may be on their way.
-    ahead: u16,
+    /// Place of the WQE that it named.
+    named: Option<u16>,
     /// The send counter that was seen without a doorbell, and since when.
     silent: Option<(u16, Ps)>,
     /// The receive counter was said to be out of its range.
@@ -36,7 +32,7 @@ struct SendQueue {
 impl SendQueue {
     /// Nothing was posted yet.
     fn new(now: Ps) -> Self {
-        Self { send: 0, receive: 0, rung: now, ahead: 0, silent: None, receive_told: false }
+        Self { send: 0, receive: 0, rung: now, named: None, silent: None, receive_told: false }
     }
 }
 
@@ -48,11 +44,22 @@ pub(super) struct SendQueues {
 }
 
 impl SendQueues {
-    /// A send doorbell was rung.
-    pub(super) fn rung(&mut self, now: Ps, qpn: Qpn, function: &Function) -> Option<Finding> {
+    /// A send doorbell was rung, with the begin of a WQE that says this place in the queue.
+    ///
+    /// A store to a register is posted, and a host may be slow to bring it: what was posted since may be counted already when it comes. So a counter
+    /// that does not move is right if it has counted the WQE of a doorbell that has not come before.
+    pub(super) fn rung(
+        &mut self,
+        now: Ps,
+        patience: Ps,
+        qpn: Qpn,
+        named: Option<u16>,
+        function: &Function,
+    ) -> Option<Finding> {
         let context = &function.state.fw.icm.qps.get(qpn.0)?.ctx;
         // The engines know no queue pair in RESET.
-        let state = function.qps.get(qpn.0).map_or(QpState::Reset, |qp| qp.state);
+        let qp = function.qps.get(qpn.0);
+        let state = qp.map_or(QpState::Reset, |qp| qp.state);
         if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Some(Finding::new(
                 Subject::qp(qpn),
@@ -73,14 +80,20 @@ impl SendQueues {
         let size = 1u32 << context.get(Qpc::LOG_SQ_SIZE).min(15);
         let before = queue.send;
         let receive_moved = receive != std::mem::replace(&mut queue.receive, receive);
-        let late = now.since(queue.rung) < POSTED;
-        (queue.send, queue.rung) = (word as u16, now);
+        let last = (std::mem::replace(&mut queue.rung, now), std::mem::replace(&mut queue.named, named));
+        queue.send = word as u16;
         let finding = |rule: &'static Rule, found: String, expected: String| {
             Some(Finding::new(Subject::qp(qpn), "send counter", found, expected, rule))
         };
         if moved == 0 {
-            if late && queue.ahead > 0 {
-                queue.ahead -= 1;
+            let is_right = match named {
+                Some(index) => {
+                    (1..=1 << 15).contains(&(word as u16).wrapping_sub(index)) && last.1 != Some(index)
+                }
+                // It rings for what the record counts, whatever that is.
+                None => now.since(last.0) < patience,
+            };
+            if is_right {
                 return None;
             }
             if function.state.fw.blueflame() {
@@ -101,12 +114,13 @@ impl SendQueues {
                 "more: raised by the basic blocks that were posted".into(),
             );
         }
-        queue.ahead = if late { queue.ahead.saturating_add(moved - 1) } else { moved - 1 };
-        if u32::from(moved) > size {
+        // WQEs that the adapter has taken have given their room away.
+        let taken = qp.map_or(before, |qp| qp.sq.head);
+        if moved > 1 << 15 || u32::from((word as u16).wrapping_sub(taken)) > size {
             return finding(
                 &rules::SEND_COUNTER_RANGE,
                 format!("{word:#x}{}", swapped(word)),
-                format!("{before:#x} and at most {size:#x} more"),
+                format!("{before:#x} or more, and at most {size:#x} more than {taken:#x}"),
             );
         }
         None
@@ -201,7 +215,7 @@ fn receive_counter(qpn: Qpn, qp: &QueuePair, function: &Function) -> Option<Find
 
 impl Rebase for SendQueue {
     fn rebase(&mut self, by: Ps) {
-        let Self { send: _, receive: _, rung, ahead: _, silent, receive_told: _ } = self;
+        let Self { send: _, receive: _, rung, named: _, silent, receive_told: _ } = self;
         rung.rebase(by);
         if let Some((_, since)) = silent {
             since.rebase(by);

@@ -286,7 +286,7 @@ mod tests {
     fn told_is_what_concerns_the_object_in_order_and_not_what_comes_later() {
         let mut history = History::default();
         for (us, qpn) in [(1, 7), (2, 8), (3, 7), (4, 7), (5, 7), (6, 7), (9, 7)] {
-            history.event(Ps::from_us(us), Event::Doorbell { qpn: Qpn(qpn) });
+            history.event(Ps::from_us(us), Event::Doorbell { qpn: Qpn(qpn), index: 0, blocks: 1 });
         }
         let told = history.before(Ps::from_us(8), FunctionId::FIRST, &saying(Subject::qp(Qpn(7))));
         assert_eq!(told.iter().map(|before| before.at).collect::<Vec<_>>(), [3, 4, 5, 6].map(Ps::from_us));

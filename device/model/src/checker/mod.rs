@@ -100,7 +100,13 @@ impl Checker {
         let Some(shadow) = self.shadows.get_mut(record.hca.0) else { return };
         let now = record.at;
         let found = match record.event {
-            Event::Doorbell { qpn } | Event::BlueFlame { qpn, .. } => shadow.sends.rung(now, qpn, function),
+            Event::Doorbell { qpn, index, blocks } => {
+                let named = (blocks > 0).then_some(index);
+                shadow.sends.rung(now, self.patience, qpn, named, function)
+            }
+            Event::BlueFlame { qpn, index } => {
+                shadow.sends.rung(now, self.patience, qpn, Some(index), function)
+            }
             Event::QpModified { qpn, to, .. } => {
                 shadow.sends.modified(now, qpn, to, function);
                 if matches!(to, QpState::Reset | QpState::Init) {
@@ -227,7 +233,7 @@ impl Checker {
 /// The function that an event is of: that of its queue pair; that of other objects is the first.
 fn function_of(event: &Event) -> FunctionId {
     match event {
-        Event::Doorbell { qpn }
+        Event::Doorbell { qpn, .. }
         | Event::BlueFlame { qpn, .. }
         | Event::QpModified { qpn, .. }
         | Event::Unwanted { qpn, .. }

@@ -331,6 +331,10 @@ events! {
     Doorbell "doorbell" on Doorbell {
         /// The queue pair.
         qpn: Qpn,
+        /// Place in the send queue of the WQE that it names.
+        index: u16,
+        /// Basic blocks of that WQE; 0: it names none.
+        blocks: u16,
     }
     /// A completion queue was armed.
     Armed "arm" on Doorbell {

@@ -136,7 +136,7 @@ mod tests {
     use crate::ground::time::Ps;
 
     fn record(at: u64, qpn: u32) -> Record {
-        let event = Event::Doorbell { qpn: Qpn(qpn) };
+        let event = Event::Doorbell { qpn: Qpn(qpn), index: 0, blocks: 1 };
         Record { at: Ps(at), wait: Ps::ZERO, took: Ps::ZERO, hca: HcaId(0), event }
     }
 
