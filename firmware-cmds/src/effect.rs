@@ -4,8 +4,18 @@ use hca_spec::ids::{Cqn, Eqn, Mkey, Qpn, Rqn, Srqn};
 use hca_spec::qpc::QpState;
 
 use crate::buffer::Buffer;
+use crate::fault_token::FaultToken;
 use crate::function::{FunctionId, Functions};
 use crate::rq::RqState;
+
+/// Which of a queue pair's page faults a driver has dealt with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DealtWith {
+    /// Transport scheme: that of this type ([`hca_spec::eqe::page_fault`]); there is one at a time.
+    Kind(u8),
+    /// Memory scheme.
+    Token(FaultToken),
+}
 
 /// A change that the hardware has to follow. Order matters; the context is already in the tables
 /// (or, for `*Destroyed`, already gone).
@@ -69,8 +79,8 @@ pub enum Effect {
     PageFaultResumed {
         /// The queue pair.
         qpn: Qpn,
-        /// Which of its faults: type of the event ([`hca_spec::eqe::page_fault`]).
-        kind: u8,
+        /// Which of its faults.
+        fault: DealtWith,
         /// The pages can't be had.
         error: bool,
     },

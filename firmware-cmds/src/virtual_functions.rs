@@ -7,14 +7,19 @@
 //! Source: PRM "ENABLE_HCA", "DISABLE_HCA", "SET_HCA_CAP" (other_function); the mlx5 driver (`sriov.c`, `vport.c:
 //! mlx5_vport_set_other_func_cap`) for numbers and order.
 
-use hca_spec::caps::{Atomic, General, Odp};
-use hca_spec::layout::Field;
+use hca_spec::caps::{Atomic, General, Odp, OdpScheme};
 
 use crate::function::FunctionId;
 use crate::profile::{Config, general_max, initial};
 
-/// Transports that may page on demand.
-pub(crate) const PAGING_TRANSPORTS: [Field<Odp>; 5] = [Odp::RC, Odp::UC, Odp::UD, Odp::XRC, Odp::DC];
+/// What two pages about a scheme of paging have in common.
+fn common_paging(a: &OdpScheme, b: &OdpScheme) -> OdpScheme {
+    let mut common = *a;
+    for field in OdpScheme::TRANSPORTS.into_iter().chain([OdpScheme::PAGE_PREFETCH]) {
+        common.set(field, a.get(field) & b.get(field));
+    }
+    common
+}
 
 /// What a function can do: the groups of capabilities that can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +39,9 @@ impl Capabilities {
     /// What a function that can do this at most begins with.
     pub(crate) fn initial(&self, config: &Config) -> Self {
         let (mut odp, first) = (self.odp, &config.personality.capabilities.odp_initial);
-        for field in PAGING_TRANSPORTS {
-            odp.set(field, odp.get(field) & first.get(field));
-        }
+        *odp.transport_mut() = common_paging(odp.transport(), first.transport());
+        *odp.memory_mut() = common_paging(odp.memory(), first.memory());
+        odp.set(Odp::MEM_PAGE_FAULT, odp.get(Odp::MEM_PAGE_FAULT) & first.get(Odp::MEM_PAGE_FAULT));
         Self { general: initial(self.general), atomic: self.atomic, odp }
     }
 }

@@ -45,6 +45,8 @@ pub struct Config {
     pub async_events: u32,
     /// Whether the driver hears of starts of the firmware, and answers ([`hca_spec::management::Mfrl`]), if the firmware asks.
     pub hears_of_restarts: bool,
+    /// Whether page faults name keys and addresses, if the adapter has that (the memory scheme); else they name queues.
+    pub memory_page_faults: bool,
 }
 
 impl Default for Config {
@@ -55,6 +57,7 @@ impl Default for Config {
             command_events: true,
             async_events: 1024,
             hears_of_restarts: false,
+            memory_page_faults: false,
         }
     }
 }
@@ -87,6 +90,7 @@ pub struct Hca<B: Bus> {
     recovered_commands: u32,
     issi_1: bool,
     atomic_mode: u32,
+    memory_page_faults: bool,
 }
 
 /// How far the adapter was brought up: what teardown has to undo.
@@ -126,6 +130,7 @@ impl<B: Bus> Hca<B> {
             recovered_commands: 0,
             issi_1: false,
             atomic_mode: ATOMIC_MODE_IBTA,
+            memory_page_faults: false,
         };
         match hca.bring_up() {
             Ok(()) => Ok(hca),
@@ -271,6 +276,11 @@ impl<B: Bus> Hca<B> {
     }
 
     /// `Qpc::ATOMIC_MODE` of those that take atomics.
+    /// Whether page faults name keys and addresses: the driver asked for it, and the adapter has it.
+    pub fn has_memory_page_faults(&self) -> bool {
+        self.memory_page_faults
+    }
+
     pub(crate) fn atomic_mode(&self) -> u32 {
         self.atomic_mode
     }
@@ -550,8 +560,11 @@ impl<B: Bus> Hca<B> {
         wanted.set(asks, hears.min(max.get(asks)));
         self.set_caps(caps::TYPE_GENERAL, wanted.bytes())?;
         if wanted.get(caps::General::PG) == 1 {
-            // All the on-demand paging there is: some of it is off by default.
-            let odp = caps::Odp::from_prefix_or_zero(&self.query_caps(caps::TYPE_ODP, false)?);
+            // All the on-demand paging there is: some of it is off by default. One scheme is chosen.
+            let mut odp = caps::Odp::from_prefix_or_zero(&self.query_caps(caps::TYPE_ODP, false)?);
+            self.memory_page_faults =
+                self.config.memory_page_faults && odp.get(caps::Odp::MEM_PAGE_FAULT) == 1;
+            odp.set(caps::Odp::MEM_PAGE_FAULT, self.memory_page_faults.into());
             self.set_caps(caps::TYPE_ODP, odp.bytes())?;
         }
         if wanted.get(caps::General::ATOMIC) == 0 {

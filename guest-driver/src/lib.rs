@@ -86,7 +86,7 @@ pub use events::{Eq, Event};
 pub use hca::{Config, Hca, Health};
 pub use mr::{Access, Mr};
 pub use mw::{Opening, Window, WindowType};
-pub use odp::{FaultPlace, OnDemand, PageFault, Registrar};
+pub use odp::{FaultPlace, Implicit, OnDemand, PageFault, Registrar};
 pub use qp::{InitAttr, Path, Qp, QpConfig, RtrAttr, RtsAttr, ScatterToCqe};
 pub use sig::SignatureError;
 pub use srq::{Srq, XrcSrqConfig};

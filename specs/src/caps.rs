@@ -3,7 +3,7 @@
 //! Source: PRM "HCA Capabilities" (general device capabilities, atomic capabilities); fields the
 //! public manual does not have, and those of on-demand paging, were taken from the mlx5 driver's use of them.
 
-use crate::layout::layout;
+use crate::layout::{Field, layout};
 
 /// Type of the general capabilities in QUERY_HCA_CAP.
 pub const TYPE_GENERAL: u32 = 0x0;
@@ -407,11 +407,23 @@ layout! {
         ATOMIC_SIZE_DC: 0x18 [15:0];
     }
 
-    /// On-demand paging capabilities, 256 bytes: for each transport what may meet a page that is not
-    /// present ([`odp`]).
+    /// On-demand paging capabilities, 256 bytes: what there is in each scheme, and which one is in use (mlx5 driver, field use).
     pub struct Odp[0x100] {
+        /// The memory scheme is in use: faults name keys and addresses; else the transport scheme, where they name queues.
+        MEM_PAGE_FAULT: 0xc0 [31:31];
+    } views {
+        /// What may meet a page that is not present in the transport scheme.
+        transport, transport_mut: 0x0 OdpScheme;
+        /// The same in the memory scheme.
+        memory, memory_mut: 0x40 OdpScheme;
+    }
+
+    /// What may meet a page that is not present, for each transport ([`odp`]), 64 bytes.
+    pub struct OdpScheme[0x40] {
         /// Together with signatures.
         SIG: 0x8 [31:31];
+        /// Faults of the memory scheme ask for pages around those that are needed, too.
+        PAGE_PREFETCH: 0x8 [26:26];
         /// Reliable connections.
         RC: 0x10 [31:26];
         /// Unreliable connections.
@@ -682,7 +694,12 @@ layout! {
     }
 }
 
-/// Bits of a transport's field of [`Odp`].
+impl OdpScheme {
+    /// The fields of the transports.
+    pub const TRANSPORTS: [Field<Self>; 5] = [Self::RC, Self::UC, Self::UD, Self::XRC, Self::DC];
+}
+
+/// Bits of a transport's field of [`OdpScheme`].
 pub mod odp {
     /// Data of sends.
     pub const SEND: u32 = 1 << 5;
@@ -834,7 +851,11 @@ mod tests {
     #[test]
     fn golden_odp() {
         let mut c = Odp::new();
-        c.set(Odp::RC, odp::SEND | odp::SRQ_RECEIVE).set(Odp::UD, odp::SEND);
+        let transport = c.transport_mut();
+        transport.set(OdpScheme::RC, odp::SEND | odp::SRQ_RECEIVE).set(OdpScheme::UD, odp::SEND);
+        c.memory_mut().set(OdpScheme::PAGE_PREFETCH, 1).set(OdpScheme::DC, odp::READ);
+        c.set(Odp::MEM_PAGE_FAULT, 1);
         assert_eq!((c.bytes()[0x10], c.bytes()[0x18]), (0x84, 0x80));
+        assert_eq!((c.bytes()[0x48], c.bytes()[0x60], c.bytes()[0xc0]), (0x04, 0x10, 0x80));
     }
 }

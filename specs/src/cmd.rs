@@ -200,6 +200,10 @@ layout! {
         WQ_NUMBER: 0x8 [23:0];
         /// The event's token.
         TOKEN: 0xc [23:0];
+        /// Of the memory scheme: the event's token, bits 47 to 32.
+        FAULT_TOKEN_47_32: 0x8 [15:0];
+        /// Bits 31 to 0 of that.
+        FAULT_TOKEN_31_0: 0xc [31:0];
     }
 
     /// ACCESS_REGISTER input; the register's data follows.

@@ -62,6 +62,22 @@ layout! {
         FAULT_TYPE: 0x38 [26:24];
         /// Page faults of a WQE: QP or SRQ that holds the WQE. Of an RDMA request: the token.
         FAULT_QUEUE: 0x38 [23:0];
+        /// Page faults of memory: [`page_fault::LAST`].
+        MEMORY_FAULT_FLAGS: 0x20 [31:24];
+        /// Page faults of memory: pages of 4 KiB behind those that are needed which may be brought, too.
+        MEMORY_FAULT_POST_PAGES: 0x20 [15:0];
+        /// Page faults of memory: the same before them.
+        MEMORY_FAULT_PRE_PAGES: 0x24 [31:16];
+        /// Page faults of memory: what PAGE_FAULT_RESUME has to name, bits 47 to 32.
+        MEMORY_FAULT_TOKEN_47_32: 0x24 [15:0];
+        /// Page faults of memory: bits 31 to 0 of that.
+        MEMORY_FAULT_TOKEN_31_0: 0x28 [31:0];
+        /// Page faults of memory: pages of 4 KiB that are needed.
+        MEMORY_FAULT_PAGES: 0x2c [31:12];
+        /// Page faults of memory: the key whose pages are missing, the one that names memory itself.
+        MEMORY_FAULT_MKEY: 0x30 [31:0];
+        /// Page faults of memory: the first address under the key that is needed.
+        MEMORY_FAULT_VA: 0x34 u64;
         /// Signature.
         SIGNATURE: 0x3c [15:8];
         /// Owner bit.
@@ -225,6 +241,14 @@ pub mod page_fault {
     /// Sub-type: the pages are what an RDMA request of the peer names.
     pub const RDMA: u8 = 1;
 
+    /// Sub-type: the pages are named by key and address (the memory scheme); the event has no type.
+    pub const MEMORY: u8 = 2;
+
+    /// Flag of a fault of memory: it is the last event of its token, and PAGE_FAULT_RESUME is waited for.
+    pub const LAST: u8 = 1 << 7;
+    /// log2 of the bytes of a page that a fault of memory counts.
+    pub const LOG_PAGE: u32 = 12;
+
     /// Type bit: the requester stopped; else the responder.
     pub const REQUESTOR: u8 = 1 << 0;
     /// Type bit: the adapter wants to write to the page.
@@ -269,6 +293,13 @@ mod tests {
         e.set(Eqe::FAULT_WQE_TOKEN, 8).set(Eqe::FAULT_TYPE, 3).set(Eqe::FAULT_QUEUE, 0x42);
         assert_eq!(e.bytes()[0x20..0x30], [0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 8]);
         assert_eq!(e.bytes()[0x38..0x3c], [3, 0, 0, 0x42]);
+        let mut e = Eqe::new();
+        e.set(Eqe::MEMORY_FAULT_FLAGS, page_fault::LAST.into()).set(Eqe::MEMORY_FAULT_POST_PAGES, 5);
+        e.set(Eqe::MEMORY_FAULT_PRE_PAGES, 6).set(Eqe::MEMORY_FAULT_TOKEN_47_32, 7);
+        e.set(Eqe::MEMORY_FAULT_TOKEN_31_0, 8).set(Eqe::MEMORY_FAULT_PAGES, 9);
+        e.set(Eqe::MEMORY_FAULT_MKEY, 0x1234).set(Eqe::MEMORY_FAULT_VA, 1 << 32 | 0x5000);
+        assert_eq!(e.bytes()[0x20..0x30], [0x80, 0, 0, 5, 0, 6, 0, 7, 0, 0, 0, 8, 0, 0, 0x90, 0]);
+        assert_eq!(e.bytes()[0x30..0x3c], [0, 0, 0x12, 0x34, 0, 0, 0, 1, 0, 0, 0x50, 0]);
         let mut e = Eqe::new();
         e.set(Eqe::CQ_ERROR_SYNDROME, 1).set(Eqe::OWNER, 1);
         assert_eq!((e.bytes()[0x2b], e.bytes()[0x3f]), (1, 1));

@@ -52,7 +52,7 @@ layout! {
         /// 1 = reads under the key may pass others on PCI Express: a permission.
         RELAXED_ORDERING_READ: 0x38 [6:6];
         /// log2 of the page size in bytes.
-        LOG_PAGE_SIZE: 0x38 [4:0];
+        LOG_PAGE_SIZE: 0x38 [5:0];
         /// 1 = data is encrypted on one side of the key ([`crate::crypto::CryptoBsf`]); 2 and 3 are reserved.
         CRYPTO_EN: 0x3c [28:27];
     }

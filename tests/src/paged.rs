@@ -3,9 +3,10 @@
 use crate::in_process::{ModelBus, ModelMemory};
 use crate::pair::{Options, Pair};
 use crate::rig::{close, linked, loopback};
-use hca_driver::{Access, Dma, Eq, Event, OnDemand, PageFault, Registrar, Sge};
+use hca_driver::{Access, Dma, Eq, Event, FaultPlace, OnDemand, PageFault, Registrar, Sge};
 use hca_model::Ps;
 use hca_model::link::Faults;
+use hca_spec::ids::Mkey;
 
 /// Size of a page.
 pub const PAGE: usize = 4096;
@@ -131,6 +132,30 @@ impl Paged {
         panic!("no page fault");
     }
 
+    /// Waits for a fault of an end, which is this one in the words of the transport scheme. In the memory scheme it is told as the
+    /// page of the end's region in which the byte at `missing` lies.
+    pub fn fault_is(&mut self, end: usize, told: &PageFault, missing: usize) -> PageFault {
+        let key = self.regions[end].key;
+        self.fault_under(end, told, key, BASE + missing as u64)
+    }
+
+    /// The same of any key and address under it.
+    pub fn fault_under(&mut self, end: usize, told: &PageFault, missing: Mkey, at: u64) -> PageFault {
+        let fault = self.fault(end);
+        if !self.pair.hcas[self.pair.ends[end].home].has_memory_page_faults() {
+            assert_eq!(fault, *told);
+            return fault;
+        }
+        let FaultPlace::Memory { key, address, len, before: 0, after: _, last: true } = fault.place else {
+            panic!("not a fault of memory: {fault:?}");
+        };
+        let page = PAGE as u64;
+        assert_eq!((key, address, len), (missing, at / page * page, page), "{told:?}");
+        let PageFault { kind, token: _, queue, committed, packet, place: _ } = fault;
+        assert_eq!((kind, queue, committed, packet), (0, 0, 0, 0));
+        fault
+    }
+
     /// Says that a fault is dealt with.
     pub fn resume(&mut self, end: usize, fault: &PageFault, error: bool) {
         let home = self.pair.ends[end].home;
@@ -158,9 +183,23 @@ impl Paged {
     }
 }
 
-/// Both on one adapter and over a link.
+/// A fault as the transport scheme tells of it, whose queue is the token.
+pub fn told(kind: u8, queue: u32, committed: usize, packet: usize, place: FaultPlace) -> PageFault {
+    let (committed, packet) = (committed as u32, packet as u16);
+    PageFault { kind, token: queue.into(), queue, committed, packet, place }
+}
+
+/// Both on one adapter and over a link, in both schemes.
 pub fn everywhere(options: &Options, test: impl Fn(&mut Paged)) {
+    for memory_page_faults in [false, true] {
+        in_scheme(&Options { memory_page_faults, ..options.clone() }, &test);
+    }
+}
+
+/// Both on one adapter and over a link, in the scheme of the options.
+pub fn in_scheme(options: &Options, test: impl Fn(&mut Paged)) {
     for pair in [loopback(options), linked(options, Faults::default(), 1)] {
+        assert!(pair.hcas.iter().all(|hca| hca.has_memory_page_faults() == options.memory_page_faults));
         let mut paged = Paged::new(pair);
         test(&mut paged);
         paged.close();

@@ -54,6 +54,8 @@ pub struct Options {
     pub drain_on_signature_errors: bool,
     /// Whether small messages come in completions.
     pub scatter_to_cqe: ScatterToCqe,
+    /// Whether page faults name keys and addresses: the adapters are then of a kind that has that.
+    pub memory_page_faults: bool,
 }
 
 impl Default for Options {
@@ -76,6 +78,7 @@ impl Default for Options {
             cq: CqOptions::default(),
             drain_on_signature_errors: false,
             scatter_to_cqe: ScatterToCqe::Off,
+            memory_page_faults: false,
         }
     }
 }

@@ -17,13 +17,28 @@ pub const MTU: usize = 1024;
 
 /// Brings an adapter up.
 pub fn open(simulation: &Simulation, hca: usize) -> Hca<ModelBus> {
-    Hca::open(simulation.bus(HcaId(hca), HOST_MEMORY), Config::default()).expect("the adapter comes up")
+    open_with(simulation, hca, Config::default())
+}
+
+/// Brings an adapter up with a driver's choices.
+pub fn open_with(simulation: &Simulation, hca: usize, config: Config) -> Hca<ModelBus> {
+    Hca::open(simulation.bus(HcaId(hca), HOST_MEMORY), config).expect("the adapter comes up")
+}
+
+/// The driver's choices that options ask for.
+fn choices(options: &Options) -> Config {
+    Config { memory_page_faults: options.memory_page_faults, ..Config::default() }
+}
+
+/// Of the kind of adapter that options ask for.
+fn kind(options: &Options) -> &'static str {
+    if options.memory_page_faults { worlds::WITH_MEMORY_PAGE_FAULTS } else { worlds::COMMON_KIND }
 }
 
 /// Two queue pairs of one adapter.
 pub fn loopback(options: &Options) -> Pair<ModelBus> {
-    let simulation = Simulation::new(worlds::one());
-    let hca = open(&simulation, 0);
+    let simulation = Simulation::new(worlds::of_kind(kind(options), worlds::config(1, Vec::new(), 1)));
+    let hca = open_with(&simulation, 0, choices(options));
     Pair::connect(vec![hca], options).expect("the queue pairs connect")
 }
 
@@ -31,10 +46,10 @@ pub fn loopback(options: &Options) -> Pair<ModelBus> {
 pub fn linked(options: &Options, faults: Faults, seed: u64) -> Pair<ModelBus> {
     let world = match options.roce {
         true => worlds::ethernet(worlds::between(faults)),
-        false => worlds::two_with(faults, seed),
+        false => worlds::of_kind(kind(options), worlds::config(2, vec![worlds::between(faults)], seed)),
     };
     let simulation = Simulation::new(world);
-    let hcas = vec![open(&simulation, 0), open(&simulation, 1)];
+    let hcas = [0, 1].map(|hca| open_with(&simulation, hca, choices(options))).into();
     Pair::connect(hcas, options).expect("the queue pairs connect")
 }
 

@@ -2,11 +2,25 @@
 
 use crate::in_process::Simulation;
 use hca_model::link::{Faults, LinkRate};
+use hca_model::personality::Personality;
 use hca_model::timing::Profile;
 use hca_model::{HcaConfig, HcaId, LinkConfig, LinkEnd, Ps, World, WorldConfig};
 
 /// GUID of the first adapter; the others follow.
 const FIRST_GUID: u64 = 0x0002_c903_00a0_0001;
+
+/// The kind of adapter that most tests use.
+pub const COMMON_KIND: &str = "connectx4";
+/// One whose page faults name keys and addresses, if its driver asks for that.
+pub const WITH_MEMORY_PAGE_FAULTS: &str = "connectx6dx";
+
+/// A world whose adapters are of that kind. The times stay those of the configuration.
+pub fn of_kind(kind: &str, mut config: WorldConfig) -> World {
+    for hca in &mut config.hcas {
+        hca.firmware.personality = Personality::named(kind).expect("there is one");
+    }
+    World::new(config).expect("a valid topology")
+}
 
 /// So many adapters with these links.
 pub fn config(hcas: u64, links: Vec<LinkConfig>, seed: u64) -> WorldConfig {

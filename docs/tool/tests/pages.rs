@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hca_docs::{blocks, book, commands, files, links, root};
 use hca_firmware::profile::general_max;
 use hca_firmware::{Config, Personality};
-use hca_spec::caps::{Atomic, EthernetOffloads, General, Odp, object_type, odp};
+use hca_spec::caps::{Atomic, EthernetOffloads, General, OdpScheme, object_type, odp};
 use hca_spec::eqe::EventType;
 
 #[test]
@@ -66,7 +66,7 @@ fn refusals_are_on_pages() {
 fn what_is_not_there_is_not_announced() {
     let config = Config { blueflame: true, ..Config::default() };
     let kind = config.personality.capabilities.clone();
-    let (general, atomic, paging) = (general_max(&config), kind.atomic, kind.odp);
+    let (general, atomic, paging) = (general_max(&config), kind.atomic, *kind.odp.transport());
     let ethernet = &kind.ethernet;
     let reserved_only = 1 << object_type::RESERVED_QPN;
     let has = [
@@ -74,8 +74,8 @@ fn what_is_not_there_is_not_announced() {
         ("(LRO)", ethernet.offloads.get(EthernetOffloads::LRO_CAP) == 1),
         ("striding receive queues", ethernet.general.get(General::STRIDING_RQ) == 1),
         ("SR-IOV", general.get(General::VPORT_GROUP_MANAGER) == 1 || general.get(General::IB_VIRT) == 1),
-        ("on-demand paging for UD receives", paging.get(Odp::UD) & odp::RECEIVE != 0),
-        ("receives and UC", paging.get(Odp::UC) != 0),
+        ("on-demand paging for UD receives", paging.get(OdpScheme::UD) & odp::RECEIVE != 0),
+        ("receives and UC", paging.get(OdpScheme::UC) != 0),
         ("but reserved QP numbers", general.get(General::GENERAL_OBJ_TYPES) & !reserved_only != 0),
         ("An adapter that is offered has one port", general.get(General::NUM_PORTS) != 1),
     ];

@@ -212,7 +212,7 @@ mod tests {
     use crate::firmware::Execution;
     use crate::list::{Input, List};
     use crate::profile::Config;
-    use hca_spec::caps::{Atomic, Odp, TYPE_ATOMIC, TYPE_GENERAL, TYPE_ODP, TYPE_ROCE};
+    use hca_spec::caps::{Atomic, OdpScheme, TYPE_ATOMIC, TYPE_GENERAL, TYPE_ODP, TYPE_ROCE};
     use hca_spec::cmd::QueryHcaCapOut;
     use hca_spec::command::Opcode;
     use hca_spec::nic_vport::{ModifyNicVportContextIn, NicVportContext, nic_vport_select as select};
@@ -414,7 +414,7 @@ mod tests {
         let mut chip = Chip::up(&Config::default());
         let mut set = SetHcaCapIn::new();
         set.set(SetHcaCapIn::OTHER_FUNCTION, 1).set(SetHcaCapIn::FUNCTION_ID, 2);
-        set.odp_mut().set(Odp::RC, 1);
+        set.odp_mut().transport_mut().set(OdpScheme::RC, 1);
         assert_eq!(chip.run(0, Opcode::SetHcaCap, TYPE_ODP << 1, set.bytes())[0], 0);
         let mut set = SetHcaCapIn::new();
         set.set(SetHcaCapIn::OTHER_FUNCTION, 1).set(SetHcaCapIn::FUNCTION_ID, 2);
@@ -424,12 +424,14 @@ mod tests {
         chip.hca(2, Opcode::EnableHca, 0);
         for (function, other) in [(0, Some(2)), (2, None)] {
             let odp = *chip.query(function, other, TYPE_ODP << 1).unwrap().odp();
-            assert_eq!((odp.get(Odp::RC), odp.get(Odp::UD)), (1, 0), "{other:?}");
+            let transport = odp.transport();
+            let paged = (transport.get(OdpScheme::RC), transport.get(OdpScheme::UD));
+            assert_eq!(paged, (1, 0), "{other:?}");
             let atomic = *chip.query(function, other, TYPE_ATOMIC << 1 | 1).unwrap().atomic();
             assert_eq!(atomic.get(Atomic::ATOMIC_REQ_8B_ENDIANNESS_MODE), 1, "{other:?}");
         }
         let odp = *chip.query(0, None, TYPE_ODP << 1).unwrap().odp();
-        assert_ne!(odp.get(Odp::UD), 0, "the physical one pages as before");
+        assert_ne!(odp.transport().get(OdpScheme::UD), 0, "the physical one pages as before");
         let mut set = SetHcaCapIn::new();
         *set.odp_mut() = odp;
         assert_eq!(chip.run(2, Opcode::SetHcaCap, TYPE_ODP << 1, set.bytes())[0], BAD_PARAM, "not let");

@@ -4,8 +4,8 @@
 //! "QUERY_ADAPTER".
 
 use hca_spec::caps::{
-    Atomic, Debug, General, TYPE_ATOMIC, TYPE_CRYPTO, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_ETHERNET,
-    TYPE_FLOW_TABLE, TYPE_GENERAL, TYPE_GENERAL_2, TYPE_ODP, TYPE_QOS, TYPE_ROCE,
+    Atomic, Debug, General, Odp, OdpScheme, TYPE_ATOMIC, TYPE_CRYPTO, TYPE_DEBUG, TYPE_DEVICE_MEMORY,
+    TYPE_ETHERNET, TYPE_FLOW_TABLE, TYPE_GENERAL, TYPE_GENERAL_2, TYPE_ODP, TYPE_QOS, TYPE_ROCE,
 };
 use hca_spec::cmd::{
     CAP_CURRENT, FunctionIn, QueryAdapterOut, QueryHcaCapIn, QueryHcaCapOut, QueryIssiOut, QueryLagOut,
@@ -24,7 +24,7 @@ use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::{Firmware, State};
 use crate::limits::VENDOR_ID;
-use crate::virtual_functions::{Capabilities, PAGING_TRANSPORTS};
+use crate::virtual_functions::Capabilities;
 
 /// A function that is enabled already starts anew: its driver went without a word, as a crashed kernel
 /// does whose successor (kdump) then finds the function as it was.
@@ -213,7 +213,8 @@ fn within(new: &General, most: &General, fields: &[Field<General>]) -> Result<()
 /// What can be set of a group, in `into`.
 fn set_in(into: &mut Capabilities, new: &SetHcaCapIn, max: &Capabilities, group: u32) -> Result<(), Failure> {
     const TYPE: Failure = bad_param("SET_HCA_CAP: op_mod: the capability type can't be set");
-    const PAGING: Failure = bad_param("SET_HCA_CAP: odp_caps: the adapter can't page on demand there");
+    const SCHEME: Failure =
+        bad_param("SET_HCA_CAP: mem_page_fault must be 0: the adapter's page faults name queues only");
     const CHECKSUM: Failure =
         bad_param("SET_HCA_CAP: cmdif_checksum: must be 0: command signatures are not supported");
     const UAR: Failure = bad_param("SET_HCA_CAP: UAR pages have 4 KiB: log_uar_page_sz must be 0");
@@ -249,17 +250,30 @@ fn set_in(into: &mut Capabilities, new: &SetHcaCapIn, max: &Capabilities, group:
         }
         TYPE_ODP => {
             let (new, max) = (new.odp(), &max.odp);
-            for field in PAGING_TRANSPORTS {
-                let beyond = new.get(field) & !max.get(field);
-                if beyond != 0 {
-                    return Err(PAGING.of(field.offset() as u32).got(new.get(field)).limit(max.get(field)));
-                }
+            let scheme = new.get(Odp::MEM_PAGE_FAULT);
+            if scheme > max.get(Odp::MEM_PAGE_FAULT) {
+                return Err(SCHEME.got(scheme).limit(0u32));
             }
-            for field in PAGING_TRANSPORTS {
-                into.odp.set(field, new.get(field));
-            }
+            let mut paging = into.odp;
+            paging.set(Odp::MEM_PAGE_FAULT, scheme);
+            set_scheme(paging.transport_mut(), new.transport(), max.transport())?;
+            set_scheme(paging.memory_mut(), new.memory(), max.memory())?;
+            into.odp = paging;
         }
         other => return Err(TYPE.got(other)),
+    }
+    Ok(())
+}
+
+/// What may meet a page that is not present in a scheme.
+fn set_scheme(into: &mut OdpScheme, new: &OdpScheme, max: &OdpScheme) -> Result<(), Failure> {
+    const PAGING: Failure = bad_param("SET_HCA_CAP: odp_caps: the adapter can't page on demand there");
+    for field in OdpScheme::TRANSPORTS.into_iter().chain([OdpScheme::PAGE_PREFETCH]) {
+        let (wanted, most) = (new.get(field), max.get(field));
+        if wanted & !most != 0 {
+            return Err(PAGING.of(field.offset() as u32).got(wanted).limit(most));
+        }
+        into.set(field, wanted);
     }
     Ok(())
 }

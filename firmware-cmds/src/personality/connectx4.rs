@@ -4,7 +4,8 @@
 //! this firmware can do, and of no more than a ConnectX-4 can, but for what is said beside it.
 
 use hca_spec::caps::{
-    Atomic, DeviceMemory, EthernetOffloads, General, General2, Odp, Qos, Roce, object_type, odp, uctx_cap,
+    Atomic, DeviceMemory, EthernetOffloads, General, General2, Odp, OdpScheme, Qos, Roce, object_type, odp,
+    uctx_cap,
 };
 use hca_spec::crypto::Crypto;
 
@@ -237,16 +238,18 @@ fn atomic() -> Atomic {
 /// On-demand paging that is on from the start: the driver asks for the rest ([`odp`]).
 fn odp_initial() -> Odp {
     let mut c = Odp::new();
-    c.set(Odp::RC, odp::SEND | odp::RECEIVE | odp::WRITE | odp::READ | odp::ATOMIC);
-    c.set(Odp::UD, odp::SEND);
+    let transport = c.transport_mut();
+    transport.set(OdpScheme::RC, odp::SEND | odp::RECEIVE | odp::WRITE | odp::READ | odp::ATOMIC);
+    transport.set(OdpScheme::UD, odp::SEND);
     c
 }
 
 /// All on-demand paging that the adapter can do.
 fn odp() -> Odp {
     let mut c = odp_initial();
-    c.set(Odp::RC, c.get(Odp::RC) | odp::SRQ_RECEIVE);
-    c.set(Odp::XRC, odp::SEND | odp::WRITE | odp::READ | odp::ATOMIC | odp::SRQ_RECEIVE);
-    c.set(Odp::DC, c.get(Odp::XRC));
+    let transport = c.transport_mut();
+    transport.set(OdpScheme::RC, transport.get(OdpScheme::RC) | odp::SRQ_RECEIVE);
+    transport.set(OdpScheme::XRC, odp::SEND | odp::WRITE | odp::READ | odp::ATOMIC | odp::SRQ_RECEIVE);
+    transport.set(OdpScheme::DC, transport.get(OdpScheme::XRC));
     c
 }

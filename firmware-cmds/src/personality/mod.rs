@@ -255,6 +255,8 @@ impl Personality {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hca_spec::caps::OdpScheme;
+
     use crate::limits::{
         LOG_MAX_MULTICAST, LOG_MAX_RQ, LOG_MAX_RQT, LOG_MAX_RQT_SIZE, LOG_MAX_TIR, LOG_MAX_TIS, LOG_MAX_UCTX,
         LOG_MAX_UMEM, LOG_MAX_UNICAST, LOG_MAX_VLANS, MAX_COMPRESSED, MAX_Q_COUNTERS, ROCE_ADDRESSES,
@@ -295,14 +297,15 @@ mod tests {
             );
             assert!(board_id.is_ascii() && board_id.len() <= 16, "{name}");
             assert!((1..=2048).contains(&pci.msix_vectors), "{name}");
-            let initial = &capabilities.odp_initial;
-            for field in [Odp::RC, Odp::UC, Odp::UD, Odp::XRC, Odp::DC] {
-                assert_eq!(
-                    initial.get(field) & !capabilities.odp.get(field),
-                    0,
-                    "{name}: more than there is"
-                );
+            let (initial, most) = (&capabilities.odp_initial, &capabilities.odp);
+            for field in OdpScheme::TRANSPORTS {
+                for (first, all) in
+                    [(initial.transport(), most.transport()), (initial.memory(), most.memory())]
+                {
+                    assert_eq!(first.get(field) & !all.get(field), 0, "{name}: more than there is");
+                }
             }
+            assert_eq!(initial.get(Odp::MEM_PAGE_FAULT), 0, "{name}: drivers ask for the memory scheme");
         }
     }
 

@@ -69,6 +69,7 @@ const POLLED: Config = Config {
     command_events: false,
     async_events: 1024,
     hears_of_restarts: false,
+    memory_page_faults: false,
 };
 
 #[test]

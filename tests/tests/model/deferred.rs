@@ -119,6 +119,9 @@ again! {
         both_ends_of_an_atomic_are_waited_for pages_that_can_not_be_had_are_errors
         pages_that_are_gone_are_not_touched a_reset_forgets_the_fault
         nobody_to_tell_is_an_error implicit_regions_wait_for_their_blocks;
+    odp_memory:
+        pages_are_asked_for_ahead a_token_is_of_one_fault the_null_key_is_no_page_fault
+        only_where_it_is_announced;
     odp_queues:
         receive_buffers_of_a_shared_queue datagrams_wait_for_their_data
         everything_arrives_although_pages_come_and_go;
@@ -143,6 +146,9 @@ again! {
         messages_find_their_buffers messages_that_nothing_is_for receiver_not_ready messages_without_a_tag
         entries_are_taken_out announced_data_is_fetched many_are_fetched announcements_left_to_software
         data_that_will_not_come changes_that_cannot_be_made fetching_waits_for_ready_to_send;
+    tags_paging:
+        messages_wait_for_the_pages_of_their_entry data_that_is_fetched_waits_for_pages
+        an_entry_without_a_page_is_an_error_in_the_transport_scheme;
     windows:
         windows_open_a_part_of_a_region nothing_else_is_open
         a_window_is_no_stronger_than_its_region windows_stay_in_their_domain

@@ -114,6 +114,9 @@ again! {
         both_ends_of_an_atomic_are_waited_for pages_that_can_not_be_had_are_errors
         pages_that_are_gone_are_not_touched a_reset_forgets_the_fault
         nobody_to_tell_is_an_error implicit_regions_wait_for_their_blocks;
+    odp_memory:
+        pages_are_asked_for_ahead a_token_is_of_one_fault the_null_key_is_no_page_fault
+        only_where_it_is_announced;
     odp_queues:
         receive_buffers_of_a_shared_queue datagrams_wait_for_their_data
         everything_arrives_although_pages_come_and_go;

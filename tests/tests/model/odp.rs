@@ -1,12 +1,14 @@
 //! On-demand paging: who waits for which page, what the driver is told, and how it goes on.
 
 use hca_driver::wqe::SendOp;
-use hca_driver::{Access, Event, FaultPlace, PageFault, SendRequest};
+use hca_driver::{Access, Event, FaultPlace, SendRequest};
 use hca_model::Ps;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::{EventType, page_fault};
+use hca_spec::ids::Mkey;
+use hca_spec::mkc::NULL_MKEY;
 use hca_spec::qpc::QpState;
-use hca_tests::paged::{BASE, PAGE, PAGES, Paged, everywhere};
+use hca_tests::paged::{BASE, PAGE, PAGES, Paged, everywhere, told};
 use hca_tests::pair::{Options, pattern};
 use hca_tests::rig::{MTU, assert_state, drain_events, loopback};
 
@@ -33,25 +35,16 @@ pub(crate) fn a_sender_waits_for_its_data() {
         let sge = paged.sge(0, FROM, LEN);
         paged.pair.send(0, &SendRequest::send(1, &[sge]));
         paged.pair.send(0, &SendRequest::send(2, &[]).inline(b"behind"));
-        let fault = paged.fault(0);
-        let qpn = paged.qpn(0);
         // The packet that crosses into page 1 is the fourth.
-        let committed = ((PAGE - FROM) / MTU * MTU) as u32;
-        let expected = PageFault {
-            kind: page_fault::SEND_OR_WRITE,
-            token: qpn,
-            queue: qpn,
-            committed,
-            packet: 0,
-            place: FaultPlace::Wqe { index: 0 },
-        };
-        assert_eq!(fault, expected);
+        let committed = |page: usize| (page * PAGE - FROM) / MTU * MTU;
+        let (qpn, place) = (paged.qpn(0), FaultPlace::Wqe { index: 0 });
+        let expected = |page| told(page_fault::SEND_OR_WRITE, qpn, committed(page), 0, place);
+        let fault = paged.fault_is(0, &expected(1), PAGE);
         paged.stands_still();
         // The driver brings too little: the next page is a fault of its own.
         paged.map(0, 1..2);
         paged.resume(0, &fault, false);
-        let fault = paged.fault(0);
-        assert_eq!(fault.committed, ((2 * PAGE - FROM) / MTU * MTU) as u32);
+        let fault = paged.fault_is(0, &expected(2), 2 * PAGE);
         paged.map(0, 2..4);
         paged.resume(0, &fault, false);
         paged.pair.sent_ok(0, 1);
@@ -75,27 +68,16 @@ pub(crate) fn a_receiver_waits_for_its_buffer() {
         paged.pair.send(0, &SendRequest::send(1, &[]).inline(b"first"));
         let sge = paged.sge(0, FROM, LEN);
         paged.pair.send(0, &SendRequest::send(2, &[sge]));
-        let fault = paged.fault(1);
-        let qpn = paged.qpn(1);
-        let mut expected = PageFault {
-            kind: page_fault::RECEIVE,
-            token: qpn,
-            queue: qpn,
-            committed: 0,
-            packet: 5,
-            place: FaultPlace::Wqe { index: 0 },
-        };
-        assert_eq!(fault, expected);
+        let (kind, qpn) = (page_fault::RECEIVE, paged.qpn(1));
+        let fault = paged.fault_is(1, &told(kind, qpn, 0, 5, FaultPlace::Wqe { index: 0 }), 0);
         paged.stands_still();
         assert!(paged.bytes(1, 0, PAGES * PAGE) == before, "nothing is written");
         paged.map(1, 0..1);
         paged.resume(1, &fault, false);
         // In the middle of the second message.
-        let fault = paged.fault(1);
-        expected.committed = ((PAGE - FROM) / MTU * MTU) as u32;
-        expected.packet = MTU as u16;
-        expected.place = FaultPlace::Wqe { index: 1 };
-        assert_eq!(fault, expected);
+        let committed = (PAGE - FROM) / MTU * MTU;
+        let expected = told(kind, qpn, committed, MTU, FaultPlace::Wqe { index: 1 });
+        let fault = paged.fault_is(1, &expected, PAGE);
         paged.map(1, 1..4);
         paged.resume(1, &fault, false);
         paged.pair.sent_ok(0, 1);
@@ -119,17 +101,15 @@ pub(crate) fn the_target_of_a_write_is_waited_for() {
         paged.pair.recv(1, 11, 0, 0);
         let write = SendOp::Write { address: BASE + FROM as u64, rkey, imm: Some(5) };
         paged.pair.send(0, &SendRequest::new(1, write, &[sge]));
-        let fault = paged.fault(1);
-        assert_eq!((fault.kind, fault.token, fault.queue), (6, paged.qpn(1), paged.qpn(1)));
-        assert_eq!(fault.committed, ((2 * PAGE - FROM) / MTU * MTU) as u32);
-        assert_eq!(usize::from(fault.packet), MTU);
         let place = FaultPlace::Rdma { rkey, address: BASE + FROM as u64, len: LEN as u32 };
-        assert_eq!(fault.place, place);
+        let committed = (2 * PAGE - FROM) / MTU * MTU;
+        let expected = told(page_fault::RDMA_WRITE, paged.qpn(1), committed, MTU, place);
+        let fault = paged.fault_is(1, &expected, 2 * PAGE);
         paged.stands_still();
         // Readable is not enough.
         paged.map_as(1, 2..4, false);
         paged.resume(1, &fault, false);
-        assert_eq!(paged.fault(1), fault);
+        let fault = paged.fault_is(1, &expected, 2 * PAGE);
         paged.map(1, 2..4);
         paged.resume(1, &fault, false);
         paged.pair.sent_ok(0, 1);
@@ -156,19 +136,18 @@ pub(crate) fn both_ends_of_a_read_are_waited_for() {
         paged.pair.send(0, &SendRequest::read(1, &[sge], BASE + FROM as u64, rkey));
         paged.pair.send(0, &SendRequest::send(2, &[]).inline(b"behind"));
         // The responder has no second page.
-        let fault = paged.fault(1);
         let done = (PAGE - FROM) / MTU * MTU;
         let (address, len) = (BASE + (FROM + done) as u64, (LEN - done) as u32);
-        assert_eq!((fault.kind, fault.token, fault.committed), (page_fault::RDMA_READ, paged.qpn(1), 0));
-        assert_eq!(fault.place, FaultPlace::Rdma { rkey, address, len });
+        let place = FaultPlace::Rdma { rkey, address, len };
+        let fault = paged.fault_is(1, &told(page_fault::RDMA_READ, paged.qpn(1), 0, MTU, place), PAGE);
         paged.run(Ps::from_ms(20));
         assert_eq!(paged.pair.try_sent(0), None);
         paged.map_as(1, 1..4, false);
         paged.resume(1, &fault, false);
         // The requester has no third page.
-        let fault = paged.fault(0);
-        assert_eq!((fault.kind, fault.place), (page_fault::READ_OR_ATOMIC, FaultPlace::Wqe { index: 0 }));
-        assert_eq!(fault.committed, ((2 * PAGE - FROM) / MTU * MTU) as u32);
+        let (kind, committed) = (page_fault::READ_OR_ATOMIC, (2 * PAGE - FROM) / MTU * MTU);
+        let expected = told(kind, paged.qpn(0), committed, 0, FaultPlace::Wqe { index: 0 });
+        let fault = paged.fault_is(0, &expected, 2 * PAGE);
         paged.run(Ps::from_ms(200));
         assert_eq!(paged.pair.try_sent(0), None);
         paged.map(0, 2..4);
@@ -189,14 +168,13 @@ pub(crate) fn both_ends_of_an_atomic_are_waited_for() {
         let (rkey, sge) = (paged.regions[1].key, paged.sge(0, 8, 8));
         let add = SendOp::FetchAdd { address: BASE + 16, rkey, add: 1 };
         paged.pair.send(0, &SendRequest::new(1, add, &[sge]));
-        let fault = paged.fault(1);
-        assert_eq!(fault.kind, page_fault::RDMA_WRITE);
-        assert_eq!(fault.place, FaultPlace::Rdma { rkey, address: BASE + 16, len: 8 });
+        let place = FaultPlace::Rdma { rkey, address: BASE + 16, len: 8 };
+        let fault = paged.fault_is(1, &told(page_fault::RDMA_WRITE, paged.qpn(1), 0, 8, place), 16);
         paged.stands_still();
         paged.map(1, 0..1);
         paged.resume(1, &fault, false);
-        let fault = paged.fault(0);
-        assert_eq!((fault.kind, fault.committed), (page_fault::READ_OR_ATOMIC, 0));
+        let (kind, place) = (page_fault::READ_OR_ATOMIC, FaultPlace::Wqe { index: 0 });
+        let fault = paged.fault_is(0, &told(kind, paged.qpn(0), 0, 0, place), 8);
         paged.stands_still();
         paged.map(0, 0..1);
         paged.resume(0, &fault, false);
@@ -375,12 +353,14 @@ pub(crate) fn a_reset_forgets_the_fault() {
 /// Without an event queue for page faults nobody would bring the page.
 #[test]
 pub(crate) fn nobody_to_tell_is_an_error() {
-    let mut paged = Paged::new(loopback(&Options::default()));
-    let eq = paged.eqs.pop().expect("an event queue");
-    paged.pair.hcas[0].destroy_eq(eq).expect("DESTROY_EQ");
-    let sge = paged.sge(0, 0, 100);
-    paged.pair.send(0, &SendRequest::send(1, &[sge]));
-    assert_eq!(paged.pair.sent(0).1.syndrome(), Some(Syndrome::LocalProtection));
+    for memory_page_faults in [false, true] {
+        let mut paged = Paged::new(loopback(&Options { memory_page_faults, ..Options::default() }));
+        let eq = paged.eqs.pop().expect("an event queue");
+        paged.pair.hcas[0].destroy_eq(eq).expect("DESTROY_EQ");
+        let sge = paged.sge(0, 0, 100);
+        paged.pair.send(0, &SendRequest::send(1, &[sge]));
+        assert_eq!(paged.pair.sent(0).1.syndrome(), Some(Syndrome::LocalProtection));
+    }
 }
 
 /// Blocks of an implicit region come like pages.
@@ -393,36 +373,39 @@ pub(crate) fn implicit_regions_wait_for_their_blocks() {
         let (home, pd) = (paged.pair.ends[1].home, paged.pair.ends[1].pd);
         let hca = &mut paged.pair.hcas[home];
         let registrar = &mut paged.registrars[home];
-        let key = registrar.register_implicit(hca, pd, LOG_BLOCK, 64, Access::ALL).expect("a region");
+        let implicit = registrar.register_implicit(hca, pd, LOG_BLOCK, 64, Access::ALL).expect("a region");
+        let (key, null) = (implicit.key, implicit.null);
         // The write ends in the block before the last one.
         let to = (62 << LOG_BLOCK) - 1000;
         let sge = paged.sge(0, FROM, LEN);
         paged.pair.send(0, &SendRequest::write(1, &[sge], to, key));
-        let fault = paged.fault(1);
-        assert_eq!(fault.place, FaultPlace::Rdma { rkey: key, address: to, len: LEN as u32 });
-        assert_eq!(fault.committed, 0);
+        let place = FaultPlace::Rdma { rkey: key, address: to, len: LEN as u32 };
+        let expected = told(page_fault::RDMA_WRITE, paged.qpn(1), 0, MTU, place);
+        let fault = paged.fault_under(1, &expected, null, to);
         paged.stands_still();
         let hca = &mut paged.pair.hcas[home];
         let registrar = &mut paged.registrars[home];
         let region = paged.regions[1].clone();
-        registrar.map_blocks(hca, key, LOG_BLOCK, 60, [None, Some(&region), None, None]).expect("UMR");
+        registrar.map_blocks(hca, implicit, 60, [None, Some(&region), None, None]).expect("UMR");
         paged.resume(1, &fault, false);
         // The block is there, but not its page.
-        let fault = paged.fault(1);
-        assert_eq!(fault.place, FaultPlace::Rdma { rkey: key, address: to, len: LEN as u32 });
+        let fault = paged.fault_is(1, &expected, 4 * PAGE - 1000);
         paged.map(1, 3..4);
         paged.resume(1, &fault, false);
-        let fault = paged.fault(1);
-        assert_eq!(fault.committed, 0, "the first packet ends in the next block");
+        // The first packet ends in the next block.
+        let fault = paged.fault_under(1, &expected, null, 62 << LOG_BLOCK);
         paged.map(1, 0..4);
         let hca = &mut paged.pair.hcas[home];
         let both = [None, Some(&region), Some(&region), None];
-        paged.registrars[home].map_blocks(hca, key, LOG_BLOCK, 60, both).expect("UMR");
+        paged.registrars[home].map_blocks(hca, implicit, 60, both).expect("UMR");
         paged.resume(1, &fault, false);
         paged.pair.sent_ok(0, 1);
         assert!(paged.bytes(1, 4 * PAGE - 1000, 1000) == data[..1000]);
         assert!(paged.bytes(1, 0, LEN - 1000) == data[1000..]);
         let hca = &mut paged.pair.hcas[home];
         hca.free_key(key).expect("DESTROY_MKEY");
+        if null != Mkey(NULL_MKEY) {
+            hca.free_key(null).expect("DESTROY_MKEY");
+        }
     });
 }

@@ -2,11 +2,11 @@
 
 use hca_driver::qp::QpConfig;
 use hca_driver::wqe::SendOp;
-use hca_driver::{Datagram, FaultPlace, RtsAttr, SendRequest};
+use hca_driver::{Datagram, FaultPlace, PageFault, RtsAttr, SendRequest};
 use hca_model::link::Faults;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::page_fault;
-use hca_tests::paged::{BASE, PAGE, PAGES, Paged, everywhere};
+use hca_tests::paged::{BASE, PAGE, PAGES, Paged, everywhere, told};
 use hca_tests::pair::{Options, PORT, pattern};
 use hca_tests::rig::{self, linked};
 
@@ -33,9 +33,9 @@ pub(crate) fn receive_buffers_of_a_shared_queue() {
         }
         paged.pair.send(0, &SendRequest::send(1, &[]).inline(b"one"));
         paged.pair.send(0, &SendRequest::send(2, &[]).inline(b"two"));
-        let fault = paged.fault(1);
-        assert_eq!((fault.kind, fault.token), (page_fault::SHARED_RECEIVE, paged.qpn(1)));
-        assert_eq!((fault.queue, fault.place), (srq.number().0, FaultPlace::Wqe { index: 0 }));
+        let place = FaultPlace::Wqe { index: 0 };
+        let expected = told(page_fault::SHARED_RECEIVE, paged.qpn(1), 0, 3, place);
+        let fault = paged.fault_is(1, &PageFault { queue: srq.number().0, ..expected }, 0);
         paged.stands_still();
         paged.map(1, 0..2);
         paged.resume(1, &fault, false);
@@ -79,9 +79,8 @@ pub(crate) fn datagrams_wait_for_their_data() {
                 let sge = paged.sge(0, 100 + i as usize, 500);
                 paged.pair.send(0, &SendRequest::new(1 + i, SendOp::Datagram { to, imm: None }, &[sge]));
             }
-            let fault = paged.fault(0);
-            assert_eq!((fault.kind, fault.token), (page_fault::SEND_OR_WRITE, paged.qpn(0)));
-            assert_eq!(fault.place, FaultPlace::Wqe { index: 0 });
+            let place = FaultPlace::Wqe { index: 0 };
+            let fault = paged.fault_is(0, &told(page_fault::SEND_OR_WRITE, paged.qpn(0), 0, 0, place), 100);
             paged.stands_still();
             if error {
                 paged.resume(0, &fault, true);
@@ -109,8 +108,9 @@ pub(crate) fn datagrams_wait_for_their_data() {
 /// writes, reads and messages arrives once and in order.
 #[test]
 pub(crate) fn everything_arrives_although_pages_come_and_go() {
-    for seed in 1..6u64 {
-        let options = Options { rts: RtsAttr { timeout: 8, ..RtsAttr::default() }, ..Options::default() };
+    for (seed, memory_page_faults) in (1..6u64).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let rts = RtsAttr { timeout: 8, ..RtsAttr::default() };
+        let options = Options { rts, memory_page_faults, ..Options::default() };
         let mut paged = Paged::new(linked(&options, Faults { loss: 0.03, ..Faults::default() }, seed));
         const LEN: usize = 5 * PAGE + 77;
         for round in 0..6u64 {

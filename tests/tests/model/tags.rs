@@ -3,8 +3,8 @@
 use hca_driver::qp::QpConfig;
 use hca_driver::tags::{ListChange, announcement, eager};
 use hca_driver::{
-    Completion, InitAttr, Path, Qp, RtrAttr, RtsAttr, SendOp, SendRequest, Srq, TagChange, TagList,
-    TagQueueConfig, TagReport,
+    Completion, Config, InitAttr, Path, Qp, RtrAttr, RtsAttr, SendOp, SendRequest, Sge, Srq, TagChange,
+    TagList, TagQueueConfig, TagReport,
 };
 use hca_model::link::Faults;
 use hca_model::personality::Personality;
@@ -16,7 +16,7 @@ use hca_spec::qpc::QpState;
 use hca_spec::xrq::{TagHeader, Xrqc, app_op, message};
 use hca_tests::in_process::{ModelBus, ModelMemory, Simulation};
 use hca_tests::pair::{Options, PORT, Pair, pattern};
-use hca_tests::rig::{assert_state, close, open};
+use hca_tests::rig::{assert_state, close, open_with};
 use hca_tests::worlds;
 
 use crate::device_memory::world_of;
@@ -31,22 +31,22 @@ const MTU: usize = 2048;
 const MARK: u32 = 0x5a5a;
 
 /// End 1 receives from a queue with tag matching.
-struct Tags {
-    pair: Pair<ModelBus>,
+pub(crate) struct Tags {
+    pub(crate) pair: Pair<ModelBus>,
     queue: Srq<ModelMemory>,
-    list: TagList,
+    pub(crate) list: TagList,
     /// By this the list is changed.
     commands: Qp<ModelMemory>,
 }
 
 /// How end 1 fetches what messages announce.
 #[derive(Clone, Copy)]
-struct Fetching {
+pub(crate) struct Fetching {
     queue: bool,
     pair: bool,
 }
 
-const FETCHING: Fetching = Fetching { queue: true, pair: true };
+pub(crate) const FETCHING: Fetching = Fetching { queue: true, pair: true };
 
 fn options() -> Options {
     Options { memory: 1 << 20, mtu: 4, ..Options::default() }
@@ -79,8 +79,13 @@ pub(crate) fn two_of(kinds: [&'static str; 2], faults: Faults) -> World {
 
 impl Tags {
     fn new(simulation: &Simulation, hcas: usize, fetching: Fetching) -> Self {
+        Self::with(simulation, hcas, fetching, Config::default())
+    }
+
+    /// With a driver's choices.
+    pub(crate) fn with(simulation: &Simulation, hcas: usize, fetching: Fetching, config: Config) -> Self {
         let options = Options { global: hcas == 2, ..options() };
-        let hcas = (0..hcas).map(|n| open(simulation, n)).collect();
+        let hcas = (0..hcas).map(|n| open_with(simulation, n, config)).collect();
         let mut pair = Pair::apart(hcas, [&options; 2]).expect("two ends");
         let (home, pd) = (pair.ends[1].home, pair.ends[1].pd);
         let (hca, here) = (&mut pair.hcas[home], &mut pair.ends[1]);
@@ -123,7 +128,7 @@ impl Tags {
         Self::new(&Simulation::new(world_of_two(faults)), 2, FETCHING)
     }
 
-    fn close(self) {
+    pub(crate) fn close(self) {
         let Self { mut pair, queue, commands, .. } = self;
         let home = pair.ends[1].home;
         let (hca, here) = (&mut pair.hcas[home], &mut pair.ends[1]);
@@ -135,7 +140,7 @@ impl Tags {
     }
 
     /// The next completion at end 1.
-    fn next(&mut self) -> (Completion, TagReport) {
+    pub(crate) fn next(&mut self) -> (Completion, TagReport) {
         for _ in 0..100_000 {
             if let Some(completion) = self.pair.ends[1].recv_cq.poll() {
                 assert_eq!((completion.srqn.0, completion.has_grh), (MARK, false));
@@ -152,9 +157,13 @@ impl Tags {
     }
 
     fn post(&mut self, change: TagChange, place: (usize, usize)) {
-        let home = self.pair.ends[1].home;
         let sge = [self.pair.ends[1].sge(place.0, place.1)];
-        let sges = if place.1 > 0 { &sge[..] } else { &[] };
+        self.post_pieces(change, if place.1 > 0 { &sge } else { &[] });
+    }
+
+    /// The same for data that goes anywhere.
+    pub(crate) fn post_pieces(&mut self, change: TagChange, sges: &[Sge]) {
+        let home = self.pair.ends[1].home;
         let request = SendRequest::new(0, SendOp::Tags(change), sges).unsignaled();
         self.commands.post_send(self.pair.hcas[home].bus_mut(), &request).expect("post_send");
     }
@@ -182,7 +191,7 @@ impl Tags {
     }
 
     /// End 0 sends these bytes.
-    fn send(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.pair.fill(0, 0, bytes);
         let sge = [self.pair.ends[0].sge(0, bytes.len())];
         self.pair.send(0, &SendRequest::send(1, &sge));
@@ -209,7 +218,7 @@ impl Tags {
     }
 
     /// The next message uses an entry, which has data or not.
-    fn used(&mut self, what: u32, index: u16, tag: u64) -> Completion {
+    pub(crate) fn used(&mut self, what: u32, index: u16, tag: u64) -> Completion {
         let (completion, report) = self.next();
         assert_eq!((completion.status, report.what, report.index), (Ok(()), what, index));
         assert_eq!((report.tag, report.word), (tag, 0xabcd));
@@ -218,7 +227,7 @@ impl Tags {
     }
 
     /// The data of an entry is there.
-    fn there(&mut self, index: u16, len: usize) {
+    pub(crate) fn there(&mut self, index: u16, len: usize) {
         let (completion, report) = self.next();
         assert_eq!((completion.status, completion.opcode), (Ok(()), Some(CqeOpcode::RespSend)));
         assert_eq!((report.what, report.index, report.tag), (app_op::EXPECTED, index, 0));
@@ -260,7 +269,7 @@ impl Tags {
     }
 
     /// End 0 announces `len` bytes of its memory.
-    fn announce(&mut self, tag: u64, len: usize, key: Option<Mkey>) -> [u8; 32] {
+    pub(crate) fn announce(&mut self, tag: u64, len: usize, key: Option<Mkey>) -> [u8; 32] {
         let near = self.pair.ends[0].mr;
         let place = (near.address + 0x1000, key.unwrap_or(near.key), len as u32);
         let headers = announcement(tag, 0xabcd, place);

@@ -380,8 +380,8 @@ impl Executor<'_> {
             }
             Effect::RqModified { rqn, from, to } => self.rq_modified(now, rqn, from, to),
             Effect::RqDestroyed(rqn) => core.function.frames.stop(rqn),
-            Effect::PageFaultResumed { qpn, kind, error } => {
-                self.page_fault_resumed(now, qpn, kind, error);
+            Effect::PageFaultResumed { qpn, fault, error } => {
+                self.page_fault_resumed(now, qpn, fault, error);
             }
             Effect::DctDraining(dctn) => self.dynamic_draining(now, dctn),
             Effect::DctDestroyed(dctn) => {

@@ -382,7 +382,7 @@ impl Core<'_> {
     #[inline]
     pub(crate) fn view(&self) -> View<'_> {
         let pages = self.event_queue_for(EventType::PageFault).is_some();
-        View::new(&self.function.fw, &self.chip.managed, pages)
+        View::new(&self.function.fw, &self.chip.managed, pages, self.function.faults_told)
     }
 
     pub(crate) fn schedule(&mut self, at: Ps, event: HcaEvent) {

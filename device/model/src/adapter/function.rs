@@ -55,6 +55,8 @@ pub(crate) struct FunctionState {
     pub(crate) vectors: BTreeMap<u16, Ps>,
     /// Counts what changed memory keys.
     pub(crate) key_changes: u64,
+    /// Counts page faults that the driver was told of.
+    pub(crate) faults_told: u16,
     /// Where accesses through keys went.
     pub(crate) known: KnownPages,
     /// Entries of lists that the adapter has not been charged for.
@@ -86,6 +88,7 @@ impl FunctionState {
             groups: Groups::default(),
             vectors: BTreeMap::new(),
             key_changes: 0,
+            faults_told: 0,
             known: KnownPages::default(),
             walked: Walked::default(),
             runs: Runs::default(),
@@ -116,6 +119,7 @@ impl FunctionState {
             groups,
             vectors,
             key_changes,
+            faults_told,
             // Keys have changed.
             known: _,
             // The chip is charged whatever becomes of the function.
@@ -125,6 +129,7 @@ impl FunctionState {
             wqes: _,
         } = self;
         *key_changes += 1;
+        *faults_told = 0;
         fw.reset();
         if let Some(outstanding) = outstanding {
             outstanding.reset();
@@ -220,6 +225,7 @@ impl Rebase for Function {
             groups,
             vectors,
             key_changes: _,
+            faults_told: _,
             runs: _,
             frames,
             wqes: _,

@@ -1,5 +1,6 @@
 //! Page faults carried out: the driver is told, and queue pairs go on or fail when it has dealt with them.
 
+use hca_firmware::DealtWith;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::EventType;
 use hca_spec::ids::Qpn;
@@ -17,12 +18,13 @@ use crate::wire::Repr;
 
 impl Core<'_> {
     /// Tells the driver of a page fault, if that is due. Returns whether something waits.
-    fn follow_fault(&mut self, now: Ps, qpn: Qpn, waits: PageWait) -> bool {
+    fn follow_fault(&mut self, now: Ps, qpn: Qpn, fault: Fault, waits: PageWait) -> bool {
         match waits {
             PageWait::No => false,
             PageWait::Silently => true,
             PageWait::Telling(mut eqe) => {
-                tracing::debug!(hca = self.chip.name, %now, "QP {qpn}: page fault {:x?}", eqe.bytes());
+                tracing::debug!(hca = self.chip.name, %now, "QP {qpn}: page fault: {fault}; event {:x?}", eqe.bytes());
+                self.function.faults_told = self.function.faults_told.wrapping_add(1);
                 self.push_event(now, EventType::PageFault, &mut eqe);
                 true
             }
@@ -39,7 +41,7 @@ impl Core<'_> {
         met: FaultedWqe,
     ) -> bool {
         let waits = qp.waits_to_send(&self.view(), fault, met);
-        self.follow_fault(now, qp.qpn, waits)
+        self.follow_fault(now, qp.qpn, fault, waits)
     }
 
     /// The same for a datagram; `head` is its place in the queue.
@@ -52,7 +54,7 @@ impl Core<'_> {
         head: u16,
     ) -> bool {
         let waits = qp.waits_to_send_datagram(&self.view(), fault, wqe, head);
-        self.follow_fault(now, qp.qpn, waits)
+        self.follow_fault(now, qp.qpn, fault, waits)
     }
 
     /// Whether a request is looked at in spite of a page fault.
@@ -82,12 +84,12 @@ impl Core<'_> {
         refusal: Refusal,
     ) -> Option<Refusal> {
         let view = self.view();
-        let waits = match refusal {
-            Refusal::Local(_, fault) => qp.waits_to_receive(&view, repr, packet, fault),
-            Refusal::Access(fault) => qp.waits_to_be_written(&view, repr, packet, fault),
-            _ => PageWait::No,
+        let (fault, waits) = match refusal {
+            Refusal::Local(_, fault) => (fault, qp.waits_to_receive(&view, repr, packet, fault)),
+            Refusal::Access(fault) => (fault, qp.waits_to_be_written(&view, repr, packet, fault)),
+            _ => return Some(refusal),
         };
-        if !self.follow_fault(now, qp.qpn, waits) {
+        if !self.follow_fault(now, qp.qpn, fault, waits) {
             return Some(refusal);
         }
         self.answer(now, qp, repr.psn, aeth::RNR_NAK | qp.params.min_rnr_nak);
@@ -103,7 +105,7 @@ impl Core<'_> {
         asked: RdmaAccess,
     ) -> bool {
         let waits = qp.waits_to_answer(&self.view(), fault, asked);
-        self.follow_fault(now, qp.qpn, waits)
+        self.follow_fault(now, qp.qpn, fault, waits)
     }
 
     fn resume_requester(&mut self, now: Ps, qp: &mut QueuePair, resumed: Resumed) {
@@ -120,8 +122,8 @@ impl Core<'_> {
         }
     }
 
-    fn resume_responder(&mut self, now: Ps, qp: &mut QueuePair, kind: u8, error: bool) {
-        match qp.resumes_responder(kind, error) {
+    fn resume_responder(&mut self, now: Ps, qp: &mut QueuePair, fault: DealtWith, error: bool) {
+        match qp.resumes_responder(fault, error) {
             None => {}
             Some((psn, false)) => {
                 self.answer(now, qp, psn, aeth::NAK | aeth::REMOTE_OPERATIONAL_ERROR);
@@ -139,17 +141,17 @@ impl Core<'_> {
 impl Executor<'_> {
     /// The driver has dealt with a fault. One that is not there any more, or another one by now, is no error:
     /// the driver can't know.
-    pub(crate) fn page_fault_resumed(&mut self, now: Ps, qpn: Qpn, kind: u8, error: bool) {
+    pub(crate) fn page_fault_resumed(&mut self, now: Ps, qpn: Qpn, fault: DealtWith, error: bool) {
         let Self { core, qps, dc_responders, .. } = self;
-        tracing::debug!(hca = core.chip.name, %now, "QP {qpn}: page fault of type {kind} is dealt with, error: {error}");
-        // All connections of a DC target have its number: one that waits for another page meets it again.
+        tracing::debug!(hca = core.chip.name, %now, "QP {qpn}: page fault {fault:x?} is dealt with, error: {error}");
+        // All connections of a DC target have its number: by type one may be meant that waits for another page, which meets it again.
         for (_, link) in dc_responders.iter_mut().filter(|(peer, _)| peer.dctn == qpn) {
-            core.resume_responder(now, link, kind, error);
+            core.resume_responder(now, link, fault, error);
         }
         let Some(qp) = qps.get_mut(qpn.0) else { return };
-        if let Some(resumed) = qp.resumes_requester(kind, error) {
+        if let Some(resumed) = qp.resumes_requester(fault, error) {
             core.resume_requester(now, qp, resumed);
         }
-        core.resume_responder(now, qp, kind, error);
+        core.resume_responder(now, qp, fault, error);
     }
 }

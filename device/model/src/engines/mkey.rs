@@ -90,7 +90,8 @@ pub(crate) enum Fault {
     /// No translation is loaded for the address.
     Translation { key: Mkey, va: u64 },
     /// The page is not present, or does not allow the access: the driver may bring it (on-demand paging).
-    Page { key: Mkey, va: u64 },
+    /// `len`: so many bytes of the access lie under that key from there on.
+    Page { key: Mkey, va: u64, len: u64 },
     /// The key's signature part names a signature value that is not there or is of another domain.
     Psv(Mkey),
     /// The key encrypts, and no encryption part was loaded.
@@ -126,7 +127,7 @@ impl fmt::Display for Fault {
                 write!(f, "{len} bytes at {va:#x} are not inside the region of key {key}")
             }
             Self::Translation { key, va } => write!(f, "key {key} has no translation for {va:#x}"),
-            Self::Page { key, va } => write!(f, "the page of {va:#x} under key {key} is not present"),
+            Self::Page { key, va, len: _ } => write!(f, "the page of {va:#x} under key {key} is not present"),
             Self::Psv(k) => {
                 write!(
                     f,

@@ -2,8 +2,9 @@
 
 use hca_firmware::port::Port;
 use hca_firmware::{Firmware, Icm, PortKind, Ports};
-use hca_spec::caps::{Atomic, Odp, atomic_operations};
+use hca_spec::caps::{Atomic, Odp, OdpScheme, atomic_operations};
 use hca_spec::layout::Field;
+use hca_spec::mkc::NULL_MKEY;
 use hca_spec::qpc::{AddressPath, ServiceType};
 
 use crate::engines::mkey::Fault;
@@ -16,12 +17,14 @@ pub(crate) struct View<'a> {
     ports: &'a Ports,
     /// An event queue wants to know of page faults.
     page_faults: bool,
+    /// How many page faults the driver was told of.
+    faults_told: u16,
 }
 
 impl<'a> View<'a> {
     #[inline]
-    pub(crate) fn new(firmware: &'a Firmware, ports: &'a Ports, page_faults: bool) -> Self {
-        Self { firmware, ports, page_faults }
+    pub(crate) fn new(firmware: &'a Firmware, ports: &'a Ports, page_faults: bool, faults_told: u16) -> Self {
+        Self { firmware, ports, page_faults, faults_told }
     }
 
     /// Contexts of queues, keys and domains.
@@ -61,18 +64,33 @@ impl<'a> View<'a> {
         }
     }
 
+    /// If page faults name keys and addresses (the memory scheme): the serial number of the next one.
+    pub(crate) fn memory_faults(&self) -> Option<u16> {
+        (self.firmware.paging().get(Odp::MEM_PAGE_FAULT) == 1).then_some(self.faults_told)
+    }
+
+    /// Whether faults of the memory scheme ask for pages ahead of their use, too.
+    pub(crate) fn prefetches(&self) -> bool {
+        self.firmware.paging().memory().get(OdpScheme::PAGE_PREFETCH) == 1
+    }
+
     /// Whether a fault is one that a queue pair of that service waits for: its transport pages on demand for what is in
-    /// `uses` ([`hca_spec::caps::odp`]), and an event queue wants to know.
+    /// `uses` ([`hca_spec::caps::odp`]) in the scheme in use, and an event queue wants to know.
     pub(crate) fn pages_on_demand(&self, service: ServiceType, fault: Fault, uses: u32) -> bool {
-        let field: Field<Odp> = match service {
-            ServiceType::Rc => Odp::RC,
-            ServiceType::Xrc => Odp::XRC,
-            ServiceType::Ud => Odp::UD,
-            ServiceType::Dci | ServiceType::Dct => Odp::DC,
+        let field: Field<OdpScheme> = match service {
+            ServiceType::Rc => OdpScheme::RC,
+            ServiceType::Xrc => OdpScheme::XRC,
+            ServiceType::Ud => OdpScheme::UD,
+            ServiceType::Dci | ServiceType::Dct => OdpScheme::DC,
             _ => return false,
         };
-        matches!(fault, Fault::Page { .. })
-            && self.page_faults
-            && self.firmware.paging().get(field) & uses != 0
+        let Fault::Page { key, .. } = fault else { return false };
+        let paging = self.firmware.paging();
+        let (scheme, can_be_told) = match self.memory_faults() {
+            None => (paging.transport(), true),
+            // The null key is no driver's: nobody could bring pages of it.
+            Some(_) => (paging.memory(), key.0 != NULL_MKEY),
+        };
+        can_be_told && self.page_faults && scheme.get(field) & uses != 0
     }
 }

@@ -101,7 +101,7 @@ impl Fault {
                 "a page for each address of the region".into(),
                 &rules::KEY_TRANSLATION,
             ),
-            Self::Page { key, va } => (
+            Self::Page { key, va, len: _ } => (
                 "translations",
                 format!("the page of {va:#x} under key {key} is not present, or does not allow the access"),
                 "a page that is present".into(),

@@ -91,8 +91,9 @@ impl<'a> Steps<'a> {
 }
 /// Bytes of an entry of an indirect key.
 const OCTWORD: usize = 16;
-/// Smallest and largest page: log2. Smaller ones can't be made; what UMR sets is brought into the range.
-const PAGE_SHIFTS: std::ops::RangeInclusive<u32> = 12..=31;
+/// Smallest and largest page: log2. Smaller ones can't be made; what UMR sets is brought into the range. With pages of 2^61 bytes
+/// the private null keys of the mlx5 driver's implicit regions cover the whole address space (`alloc_implicit_mr_null_mkey`).
+const PAGE_SHIFTS: std::ops::RangeInclusive<u32> = 12..=63;
 
 /// The key of that number, if it exists, is in use, and has that variant byte.
 pub(super) fn find(icm: &Icm, key: Mkey) -> Result<&MemoryKey, Fault> {
@@ -158,7 +159,7 @@ impl Range {
 
     /// The page of that byte is not present.
     fn absent(self, done: u64) -> Fault {
-        Fault::Page { key: self.key, va: self.va.wrapping_add(done) }
+        Fault::Page { key: self.key, va: self.va.wrapping_add(done), len: self.len.saturating_sub(done) }
     }
 }
 

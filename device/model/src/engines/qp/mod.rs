@@ -3,7 +3,7 @@
 //! [`send`] follows the send queue, [`requester`] turns [`message`]s into packets, [`replies`] judges what the peer
 //! answers, [`responder`] checks the peer's requests, [`answers`] plans their answers, [`recv`] follows receive queues,
 //! [`datagram`] plans the packets of UD, [`dci`] and [`dct`] are the ends of dynamic connections, [`umr`] changes memory
-//! keys, [`run`] sends packets that are alike and [`landing`] knows where they go, [`page_fault`] waits for pages, [`migration`] changes the path. What they decide is carried out by
+//! keys, [`run`] sends packets that are alike and [`landing`] knows where they go, [`page_fault`] waits for pages, [`memory_fault`] names them in the memory scheme, [`migration`] changes the path. What they decide is carried out by
 //! [`crate::adapter`].
 
 pub(crate) mod answers;
@@ -13,6 +13,7 @@ pub(crate) mod datagram;
 pub(crate) mod dci;
 pub(crate) mod dct;
 pub(crate) mod landing;
+mod memory_fault;
 pub(crate) mod message;
 pub(crate) mod migration;
 pub(crate) mod page_fault;

@@ -3,10 +3,13 @@
 //! The requester stops at the packet whose data it can't gather, or whose response it can't scatter; the
 //! responder answers RNR NAK. One event tells the driver, PAGE_FAULT_RESUME lets the queue pair go on where
 //! it stopped, or fail. Until then nothing later is done. A fault dies with its queue pair's reset, error or
-//! destruction. The event's token is the queue pair's number: each side stops at one fault at a time.
+//! destruction. Each side stops at one fault at a time, so that a driver is told of two for a queue pair at most. In the transport
+//! scheme the event names the work request or the peer's, and its token is the queue pair's number; in the memory scheme it names
+//! pages ([`super::memory_fault`]).
 //!
 //! Source: PRM "PAGE_FAULT_RESUME", "Page fault event"; the mlx5 driver (field use); RNR NAK: IBTA 9.7.5.2.8.
 
+use hca_firmware::DealtWith;
 use hca_spec::caps::odp;
 use hca_spec::eqe::{Eqe, page_fault as kind};
 use hca_spec::ids::{Mkey, Psn};
@@ -36,7 +39,8 @@ pub(crate) struct FaultedWqe {
 /// Why the requester waits.
 #[derive(Debug)]
 pub(crate) struct RequesterFault {
-    kind: u8,
+    /// What the driver repeats.
+    told: DealtWith,
     /// The packet that met the page.
     at: Psn,
     /// From here on nothing is sent and no answer taken.
@@ -63,7 +67,10 @@ impl RequesterFault {
 /// Why the responder waits.
 #[derive(Debug)]
 pub(crate) struct ResponderFault {
-    kind: u8,
+    /// What the driver repeats.
+    told: DealtWith,
+    /// Of a request of RDMA; else of a receive buffer.
+    rdma: bool,
     /// The request packet, or the response packet of a read, that met the page.
     psn: Psn,
     /// The driver has dealt with it: the peer has to send that packet again.
@@ -82,6 +89,13 @@ pub(crate) struct RdmaAccess {
     pub(crate) committed: u64,
     /// Bytes of the packet.
     pub(crate) packet: usize,
+}
+
+impl RdmaAccess {
+    /// Bytes of the operation behind the packet.
+    fn rest(&self) -> u64 {
+        self.length.saturating_sub(self.committed).saturating_sub(self.packet as u64)
+    }
 }
 
 /// What becomes of something that met a page which is not present.
@@ -145,6 +159,11 @@ impl QueuePair {
         eqe
     }
 
+    /// Bytes of a message of that length behind the packet that begins after `committed` ones.
+    fn behind_packet(&self, length: u64, committed: u64) -> u64 {
+        length.saturating_sub(committed).saturating_sub(self.params.mtu as u64)
+    }
+
     fn waits_for(&self, view: &View<'_>, fault: Fault, uses: u32) -> bool {
         view.pages_on_demand(self.service, fault, uses)
     }
@@ -153,10 +172,12 @@ impl QueuePair {
     /// on.
     pub(crate) fn waits_to_send(&mut self, view: &View<'_>, fault: Fault, met: FaultedWqe) -> PageWait {
         let FaultedWqe { kind, psn, index, opcode, committed } = met;
+        let message = self.requester.messages.iter().find(|m| m.contains(psn));
         // The driver has no WQE to look at.
-        if self.requester.messages.iter().any(|m| m.contains(psn) && m.wqe.offload.is_some()) {
+        if message.is_some_and(|m| m.wqe.offload.is_some()) && view.memory_faults().is_none() {
             return PageWait::No;
         }
+        let length = message.map_or(0, |m| m.wqe.length);
         let uses = match opcode {
             SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm => odp::WRITE,
             SendOpcode::RdmaRead => odp::READ,
@@ -174,9 +195,12 @@ impl QueuePair {
                 }
                 PageWait::Silently
             }
-            none => {
-                *none = Some(RequesterFault { kind, at: psn, from: psn, datagram: None });
-                PageWait::telling(self.wqe_fault(kind, index, committed))
+            None => {
+                let rest = self.behind_packet(length, committed);
+                let of_queue = self.wqe_fault(kind, index, committed);
+                let (told, eqe) = self.tell(view, (fault, rest), kind, of_queue);
+                self.requester.fault = Some(RequesterFault { told, at: psn, from: psn, datagram: None });
+                PageWait::telling(eqe)
             }
         };
         self.requester.go_back(psn);
@@ -198,13 +222,14 @@ impl QueuePair {
         let datagram = Some(Datagram { index: wqe.index, opcode: wqe.opcode, next_head });
         let psn = self.requester.next_psn;
         let kind = kind::SEND_OR_WRITE;
-        self.requester.fault = Some(RequesterFault { kind, at: psn, from: psn, datagram });
-        PageWait::telling(self.wqe_fault(kind, wqe.index, 0))
+        let (told, eqe) = self.tell(view, (fault, 0), kind, self.wqe_fault(kind, wqe.index, 0));
+        self.requester.fault = Some(RequesterFault { told, at: psn, from: psn, datagram });
+        PageWait::telling(eqe)
     }
 
-    /// The driver has dealt with a fault of the requester, or says that it can't. `None`: there is no fault of that kind.
-    pub(crate) fn resumes_requester(&mut self, kind: u8, error: bool) -> Option<Resumed> {
-        let fault = self.requester.fault.take_if(|f| f.kind == kind)?;
+    /// The driver has dealt with a fault of the requester, or says that it can't. `None`: there is no such fault.
+    pub(crate) fn resumes_requester(&mut self, told: DealtWith, error: bool) -> Option<Resumed> {
+        let fault = self.requester.fault.take_if(|f| f.told == told)?;
         Some(match fault.datagram {
             _ if !error => Resumed::Continues,
             Some(Datagram { index, opcode, next_head }) => {
@@ -239,20 +264,25 @@ impl QueuePair {
         }
     }
 
-    /// Notes that the responder waits. `true`: the driver has to be told.
-    fn stop_responder(&mut self, kind: u8, psn: Psn) -> bool {
-        match &mut self.responder.fault {
-            Some(pending) if !pending.resumed => {
-                if psn.since(pending.psn) < 0 {
-                    pending.psn = psn;
-                }
-                false
+    /// Notes that the responder waits for what a request at this PSN needs. `of_queue`: the event of the transport scheme; `rest`:
+    /// bytes of the message behind the packet.
+    fn stop_responder(
+        &mut self,
+        view: &View<'_>,
+        (fault, rest): (Fault, u64),
+        (kind, psn): (u8, Psn),
+        of_queue: Eqe,
+    ) -> PageWait {
+        if let Some(pending) = self.responder.fault.as_mut().filter(|pending| !pending.resumed) {
+            if psn.since(pending.psn) < 0 {
+                pending.psn = psn;
             }
-            fault => {
-                *fault = Some(ResponderFault { kind, psn, resumed: false });
-                true
-            }
+            return PageWait::Silently;
         }
+        let (told, eqe) = self.tell(view, (fault, rest), kind, of_queue);
+        let rdma = kind & kind::BY_RDMA != 0;
+        self.responder.fault = Some(ResponderFault { told, rdma, psn, resumed: false });
+        PageWait::telling(eqe)
     }
 
     /// The payload of a send met a page: whether the peer shall send it again.
@@ -265,10 +295,15 @@ impl QueuePair {
     ) -> PageWait {
         let Some(Current::Send { receive, offset }) = &self.responder.current else { return PageWait::No };
         // Of an entry of a list, the driver has no WQE to look at.
-        if receive.is_entry() {
+        if receive.is_entry() && view.memory_faults().is_none() {
             return PageWait::No;
         }
         let (index, offset) = (receive.index, *offset);
+        // Of a message that goes on nobody knows how long it is: as long as its buffers, perhaps.
+        let rest = match Self::ends_receive(repr.operation) {
+            Some(_) => 0,
+            None => self.behind_packet(receive.room, offset),
+        };
         let shared = receive.xrc.map(|x| x.srqn).or(self.rq.shared());
         let (kind, uses) = match shared {
             Some(_) => (kind::SHARED_RECEIVE, odp::SRQ_RECEIVE),
@@ -282,13 +317,10 @@ impl QueuePair {
         {
             self.responder.spare = Some(receive);
         }
-        if !self.stop_responder(kind, repr.psn) {
-            return PageWait::Silently;
-        }
-        let mut eqe = self.wqe_fault(kind, index, offset);
-        eqe.set(Eqe::FAULT_QUEUE, shared.map_or(self.qpn.0, |s| s.0));
-        eqe.set(Eqe::FAULT_PACKET, packet as u32);
-        PageWait::telling(eqe)
+        let mut of_queue = self.wqe_fault(kind, index, offset);
+        of_queue.set(Eqe::FAULT_QUEUE, shared.map_or(self.qpn.0, |s| s.0));
+        of_queue.set(Eqe::FAULT_PACKET, packet as u32);
+        self.stop_responder(view, (fault, rest), (kind, repr.psn), of_queue)
     }
 
     /// A write or an atomic met a page: whether the peer shall send it again.
@@ -319,10 +351,8 @@ impl QueuePair {
         if !self.waits_for(view, fault, uses) {
             return PageWait::No;
         }
-        match self.stop_responder(kind::RDMA_WRITE, psn) {
-            true => PageWait::telling(self.rdma_fault(kind::RDMA_WRITE, asked)),
-            false => PageWait::Silently,
-        }
+        let kind = kind::RDMA_WRITE;
+        self.stop_responder(view, (fault, asked.rest()), (kind, psn), self.rdma_fault(kind, asked))
     }
 
     /// A response to a read met a page that is not present: whether the peer shall ask again from that packet on.
@@ -331,22 +361,20 @@ impl QueuePair {
         if !self.state.receives() || !self.waits_for(view, fault, odp::READ) {
             return PageWait::No;
         }
-        let waits = match self.stop_responder(kind::RDMA_READ, asked.psn) {
-            true => PageWait::telling(self.rdma_fault(kind::RDMA_READ, asked)),
-            false => PageWait::Silently,
-        };
+        let (kind, of_queue) = (kind::RDMA_READ, self.rdma_fault(kind::RDMA_READ, asked));
+        let waits = self.stop_responder(view, (fault, asked.rest()), (kind, asked.psn), of_queue);
         self.responder.queue.clear();
         waits
     }
 
     /// The driver has dealt with a fault of the responder, or says that it can't (`error`): then the request at this PSN
     /// fails; whether it was one of RDMA.
-    pub(crate) fn resumes_responder(&mut self, kind: u8, error: bool) -> Option<(Psn, bool)> {
-        let fault = self.responder.fault.take_if(|f| f.kind == kind && !f.resumed)?;
+    pub(crate) fn resumes_responder(&mut self, told: DealtWith, error: bool) -> Option<(Psn, bool)> {
+        let fault = self.responder.fault.take_if(|f| f.told == told && !f.resumed)?;
         if !error {
             self.responder.fault = Some(ResponderFault { resumed: true, ..fault });
             return None;
         }
-        Some((fault.psn, fault.kind & kind::BY_RDMA != 0))
+        Some((fault.psn, fault.rdma))
     }
 }
