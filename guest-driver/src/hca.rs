@@ -275,12 +275,12 @@ impl<B: Bus> Hca<B> {
         Ok(Mkey(QuerySpecialContextsOut::from_prefix_or_zero(&out).get(QuerySpecialContextsOut::RESD_LKEY)))
     }
 
-    /// `Qpc::ATOMIC_MODE` of those that take atomics.
     /// Whether page faults name keys and addresses: the driver asked for it, and the adapter has it.
     pub fn has_memory_page_faults(&self) -> bool {
         self.memory_page_faults
     }
 
+    /// `Qpc::ATOMIC_MODE` of those that take atomics.
     pub(crate) fn atomic_mode(&self) -> u32 {
         self.atomic_mode
     }

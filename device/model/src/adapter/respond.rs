@@ -341,7 +341,9 @@ impl Core<'_> {
             match self.land(qp, target.who, &to, payload) {
                 Ok(found) => self.report_signature_errors(now, qp, qp.params.cqn_rcv, found),
                 Err(fault) => {
-                    qp.responder.spare = receive;
+                    if receive.is_some() {
+                        qp.responder.spare = receive;
+                    }
                     return Err(Refusal::Access(fault));
                 }
             }

@@ -74,7 +74,11 @@ impl Core<'_> {
 
     /// The receive that such a message will take, if that is an entry.
     pub(super) fn plan_tagged(&self, qp: &QueuePair, repr: &Repr, payload: Payload<'_>) -> Option<Receive> {
-        let (owner, Found::Entry(index), first) = self.find_tagged(qp, repr, payload)? else { return None };
+        let (owner, found, first) = self.find_tagged(qp, repr, payload)?;
+        if let Some(spare) = &qp.responder.spare {
+            return Some(spare.clone());
+        }
+        let Found::Entry(index) = found else { return None };
         let tags = self.function.srqs.get(owner.srqn.0)?.tags.as_ref()?;
         Some(Receive::entry(owner, index, tags.pieces(index)?.to_vec(), &first))
     }

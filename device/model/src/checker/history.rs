@@ -290,7 +290,7 @@ mod tests {
         }
         let told = history.before(Ps::from_us(8), FunctionId::FIRST, &saying(Subject::qp(Qpn(7))));
         assert_eq!(told.iter().map(|before| before.at).collect::<Vec<_>>(), [3, 4, 5, 6].map(Ps::from_us));
-        assert_eq!(told[0].what, "doorbell, qpn 0x7");
+        assert_eq!(told[0].what, "doorbell, qpn 0x7, index 0x0, blocks 0x1");
         assert!(history.before(Ps::from_us(8), FunctionId::FIRST, &saying(Subject::qp(Qpn(9)))).is_empty());
     }
 

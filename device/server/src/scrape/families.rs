@@ -143,6 +143,7 @@ pub(super) const UNITS: &[Family] = &[
         Kind::Counter,
         Unit::Nano,
     ),
+    counter("list_entries", "softhca_list_entries_total", "Entries of long indirect keys that were walked."),
     counter("pcie_reads", "softhca_pcie_reads_total", "Reads of host memory."),
     counter("pcie_read_bytes", "softhca_pcie_read_bytes_total", "Bytes of host memory read."),
     counter("pcie_writes", "softhca_pcie_writes_total", "Writes to host memory."),

@@ -159,7 +159,7 @@ fn what_is_wrong() {
         ("at = 'a'\non = 'time'\naction = 'module'\nerror = 'melts'", "error", "bad-cable"),
         ("at = 'a'\non = 'time'\naction = 'module'", "error", "needed"),
         ("at = 'a'\non = 'time'\naction = 'heat'", "degrees", "needed"),
-        ("at = 'a'\non = 'time'\naction = 'heat'\ndegrees = 256", "degrees", "255"),
+        ("at = 'a'\non = 'time'\naction = 'heat'\ndegrees = 256", "degrees", "0xff"),
         ("at = 'a'\non = 'time'\naction = 'lid'\nlid = 0xc000", "lid", "0xbfff"),
         ("at = 'a'\non = 'dma'\naction = 'abort'\nlength = 4", "length", "address"),
         ("at = 'a'\non = 'dma'\naction = 'melt'", "action", "only unsupported, abort"),
