@@ -14,6 +14,8 @@
 //! | `rules` | the rules of `hca-spec` that nothing enforces |
 //! | `coverage LIST RUN...` | what runs used of the interface, from `docs/data/coverage` |
 //! | `fields` | every field of every command in the public interface, and whether it is honoured, refused or ignored |
+//! | `outputs` | every field of every command's output, and whether it is filled |
+//! | `registers` | every field of every register, and whether it is read, asks, is written or is ignored |
 //! | `refusals FILE...` | the refusals that stand in those files of `firmware-cmds/src`: status, syndrome, reason |
 
 use std::path::Path;
@@ -58,6 +60,8 @@ pub fn fill(root: &Path, page: &str) -> Result<String> {
             "rules" => rules::table(),
             "coverage" => coverage::table(root, &names)?,
             "fields" => fields::tables(root)?,
+            "outputs" => fields::outputs::tables(root)?,
+            "registers" => fields::registers::tables(root)?,
             "refusals" => commands::refusals(root, &names)?,
             _ => bail!("no generated block is of the kind {kind:?}"),
         };

@@ -74,6 +74,37 @@ impl Bench {
         Ok(Some(bench))
     }
 
+    /// For registers: an adapter that is up.
+    ///
+    /// # Errors
+    /// A template is refused.
+    pub(super) fn of_registers(port_kind: PortKind) -> Result<Self> {
+        let command = find(Opcode::AccessReg).context("a row")?;
+        let mut bench = Self::new(command, port_kind)?.context("every adapter has registers")?;
+        if bench.firmware.state() == State::Enabled {
+            bench.good(Opcode::InitHca)?;
+        }
+        Ok(bench)
+    }
+
+    /// What a query tells of an object that another command made of that input. `None`: it was refused.
+    ///
+    /// # Errors
+    /// The query is refused.
+    pub(super) fn told(&mut self, maker: &Command, input: &[u8], query: &Command) -> Result<Option<Vec<u8>>> {
+        let made = self.run(input)?;
+        let (None, Some(object)) = (&made.refusal, maker.object) else { return Ok(None) };
+        let Some(number) = maker.made(&made.output).next() else { return Ok(None) };
+        self.fixture.set(object.kind, number);
+        let question = query.template(&self.fixture);
+        self.succeed(&question).map(Some)
+    }
+
+    /// The valid input of a command on this adapter.
+    pub(super) fn template(&self, command: &Command) -> Vec<u8> {
+        command.template(&self.fixture)
+    }
+
     /// Executes a command.
     pub(super) fn run(&mut self, input: &[u8]) -> Result<Answer> {
         let mut effects = Vec::new();

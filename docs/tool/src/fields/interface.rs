@@ -7,6 +7,10 @@ use anyhow::{Context, Result, bail};
 
 /// Where the file is, from the root.
 pub(super) const FILE: &str = "docs/data/interface/commands.txt";
+/// The same of the outputs, which have structures of the inputs in them.
+const OUTPUTS: &str = "docs/data/interface/outputs.txt";
+/// The same of the registers.
+const REGISTERS: &str = "docs/data/interface/registers.txt";
 
 /// A field of a structure, or a structure within it.
 #[derive(Debug, Clone)]
@@ -57,11 +61,23 @@ impl Place {
     }
 }
 
-/// The inputs of all commands.
-#[derive(Debug)]
+/// A structure that lies in a register while one of its fields has a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Group {
+    pub(super) register: String,
+    pub(super) field: String,
+    pub(super) value: u64,
+    pub(super) of: String,
+}
+
+/// The inputs of all commands; or their outputs, or registers.
+#[derive(Debug, Default)]
 pub(super) struct Interface {
     structures: BTreeMap<String, Vec<Member>>,
     commands: BTreeMap<String, String>,
+    /// Registers: name and number.
+    pub(super) registers: Vec<(String, u32)>,
+    pub(super) groups: Vec<Group>,
 }
 
 impl Interface {
@@ -70,11 +86,33 @@ impl Interface {
     /// # Errors
     /// A line that is not as the file's head says.
     pub(super) fn read(root: &Path) -> Result<Self> {
-        Self::parse(&std::fs::read_to_string(root.join(FILE)).context(FILE)?)
+        Self::of_files(root, &[FILE])
+    }
+
+    /// The outputs of all commands, by the commands' names.
+    ///
+    /// # Errors
+    /// As [`Interface::read`].
+    pub(super) fn outputs(root: &Path) -> Result<Self> {
+        Self::of_files(root, &[FILE, OUTPUTS])
+    }
+
+    /// The registers, by their names.
+    ///
+    /// # Errors
+    /// As [`Interface::read`].
+    pub(super) fn registers(root: &Path) -> Result<Self> {
+        Self::of_files(root, &[REGISTERS])
+    }
+
+    fn of_files(root: &Path, files: &[&str]) -> Result<Self> {
+        let read = |file: &&str| std::fs::read_to_string(root.join(file)).with_context(|| (*file).to_owned());
+        Self::parse(&files.iter().map(read).collect::<Result<String>>()?)
     }
 
     fn parse(text: &str) -> Result<Self> {
         let (mut structures, mut commands) = (BTreeMap::<_, Vec<Member>>::new(), BTreeMap::new());
+        let (mut registers, mut groups) = (Vec::new(), Vec::new());
         let mut current = None;
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let words: Vec<&str> = line.split(' ').collect();
@@ -83,6 +121,16 @@ impl Interface {
                     current = Some((*name).to_owned());
                     structures.insert((*name).to_owned(), Vec::new());
                 }
+                ["register", name, number, of] => {
+                    registers.push(((*name).to_owned(), number.parse().with_context(|| line.to_owned())?));
+                    _ = commands.insert((*name).to_owned(), (*of).to_owned());
+                }
+                ["group", register, field, value, of] => groups.push(Group {
+                    register: (*register).to_owned(),
+                    field: (*field).to_owned(),
+                    value: value.parse().with_context(|| line.to_owned())?,
+                    of: (*of).to_owned(),
+                }),
                 ["command", name, of] => _ = commands.insert((*name).to_owned(), (*of).to_owned()),
                 [at, bits, name, of @ ..] if of.len() < 2 => {
                     let member = Member {
@@ -97,7 +145,7 @@ impl Interface {
                 _ => bail!("{FILE}: {line:?} is no structure, field or command"),
             }
         }
-        Ok(Self { structures, commands })
+        Ok(Self { structures, commands, registers, groups })
     }
 
     /// The fields of the input of the command of that name, in order.

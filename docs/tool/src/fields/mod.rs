@@ -6,8 +6,10 @@
 
 mod bench;
 mod interface;
+pub mod outputs;
 mod probe;
 mod readers;
+pub mod registers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -67,7 +69,12 @@ struct Reasons(Vec<(Vec<String>, String)>);
 
 impl Reasons {
     fn read(root: &Path, list: &str) -> Result<Self> {
-        let table: toml::Table = std::fs::read_to_string(root.join(REASONS)).context(REASONS)?.parse()?;
+        Self::of_file(root, REASONS, list)
+    }
+
+    fn of_file(root: &Path, file: &str, list: &str) -> Result<Self> {
+        let text = std::fs::read_to_string(root.join(file)).with_context(|| file.to_owned())?;
+        let table: toml::Table = text.parse()?;
         let mut reasons = Vec::new();
         for rule in
             table.get(list).and_then(toml::Value::as_array).with_context(|| format!("no list {list}"))?

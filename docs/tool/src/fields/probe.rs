@@ -79,6 +79,11 @@ impl Probe {
         Ok(Some(probe))
     }
 
+    /// What the forms that succeed are answered.
+    pub(super) fn outputs(&self) -> impl Iterator<Item = &[u8]> {
+        self.forms.iter().filter(|form| form.usual.refusal.is_none()).map(|form| &*form.usual.output)
+    }
+
     /// Adds what succeeds of the forms that there are with other values of a selector: none, each bit alone, all, small numbers.
     fn add_forms(&mut self, selector: &Place) -> Result<()> {
         let all = u64::MAX >> (64 - selector.bits);
@@ -186,12 +191,12 @@ impl Probe {
 }
 
 /// A number of at most 64 bits, from that bit on, the most significant one of the first byte being the first.
-fn bits_of(bytes: &[u8], at: usize, bits: usize) -> u64 {
+pub(super) fn bits_of(bytes: &[u8], at: usize, bits: usize) -> u64 {
     let bit = |n: usize| bytes.get(n / 8).is_some_and(|byte| byte >> (7 - n % 8) & 1 == 1);
     (at..at + bits).fold(0, |value, n| value << 1 | u64::from(bit(n)))
 }
 
-fn put_bits(bytes: &mut [u8], at: usize, bits: usize, value: u64) {
+pub(super) fn put_bits(bytes: &mut [u8], at: usize, bits: usize, value: u64) {
     for n in 0..bits {
         let place = at + bits - 1 - n;
         if let Some(byte) = bytes.get_mut(place / 8) {
