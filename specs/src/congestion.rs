@@ -20,9 +20,9 @@ layout! {
     /// QUERY_CONG_STATUS output.
     pub struct CongStatusOut[0x10] {
         /// It is on for the priority.
-        ENABLE: 0x8 [31:31];
+        ENABLE: 0xc [31:31];
         /// Packets are tagged.
-        TAG_ENABLE: 0x8 [30:30];
+        TAG_ENABLE: 0xc [30:30];
     }
 
     /// QUERY_CONG_PARAMS input, and the beginning of that of MODIFY_CONG_PARAMS, whose parameters begin at [`MODIFY_PARAMS`].
