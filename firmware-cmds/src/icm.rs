@@ -131,6 +131,8 @@ pub struct SendOnly {
     pub flush_in_error: bool,
     /// Index of the rate that it keeps to; 0 = none.
     pub rate_limit: u16,
+    /// Format of timestamps, as the driver said: the default is free running, too.
+    pub timestamps: u8,
 }
 
 /// A rate that send queues keep to.

@@ -160,6 +160,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         multi_packet: sqc.get(Sqc::ALLOW_MULTI_PKT_SEND_WQE) == 1,
         flush_in_error: sqc.get(Sqc::FLUSH_IN_ERROR_EN) == 1,
         rate_limit: sqc.get(Sqc::PACKET_PACING_RATE_LIMIT_INDEX) as u16,
+        timestamps: sqc.get(Sqc::TS_FORMAT) as u8,
     };
     let pages = buffer.pages().len();
     let number = fw
@@ -242,7 +243,7 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     sqc.set(Sqc::MIN_WQE_INLINE_MODE, options.min_inline_mode.into());
     sqc.set(Sqc::PACKET_PACING_RATE_LIMIT_INDEX, options.rate_limit.into());
     sqc.set(Sqc::ALLOW_MULTI_PKT_SEND_WQE, options.multi_packet.into());
-    sqc.set(Sqc::ALLOW_SWP, options.parser.into());
+    sqc.set(Sqc::ALLOW_SWP, options.parser.into()).set(Sqc::TS_FORMAT, options.timestamps.into());
     sqc.set(Sqc::QOS_QUEUE_GROUP_ID, qp.groups.first().copied().unwrap_or(0));
     if let Some(tis) = options.tis {
         sqc.set(Sqc::TIS_LST_SZ, 1).set(Sqc::TIS_NUM_0, tis);
@@ -310,7 +311,9 @@ mod tests {
     #[test]
     fn life() {
         let (mut b, rc) = bench();
-        let number = b.put_list(Opcode::CreateSq, &sq(&rc), &[0x4000]).number();
+        let mut create = sq(&rc);
+        create.sqc_mut().set(Sqc::TS_FORMAT, 1);
+        let number = b.put_list(Opcode::CreateSq, &create, &[0x4000]).number();
         assert_eq!(b.fw.icm.cqs.get(rc.cq).map(|c| c.users), Some(3));
         assert_eq!(b.put(Opcode::ModifySq, &modify(number, SQ_RESET, SQ_READY), 16).status(), Status::Ok);
         let (from, to) = (QpState::Reset, QpState::Rts);
@@ -322,6 +325,7 @@ mod tests {
         let r = b.object_into(Opcode::QuerySq, number, QuerySqOut::SIZE);
         let out = QuerySqOut::from_prefix_or_zero(&r.output);
         assert_eq!((out.sqc().get(Sqc::STATE), out.sqc().wq().get(Wq::LOG_WQ_SZ)), (SQ_READY, 4));
+        assert_eq!(out.sqc().get(Sqc::TS_FORMAT), 1, "as it was made");
         // One family does not find the objects of the other.
         assert_eq!(b.object(Opcode::DestroyQp, number).status(), Status::BadResource);
         assert_eq!(b.object(Opcode::ToRstQp, number).status(), Status::BadResource);
