@@ -22,6 +22,22 @@ layout! {
         context, context_mut: 0x18 FlowTableContext;
     }
 
+    /// CREATE_FLOW_TABLE output.
+    pub struct CreateFlowTableOut[0x10] {
+        /// Status of the command.
+        STATUS: 0x0 [31:24];
+        /// Where entries of flow tables that drivers write send packets to come to the table: bits 63..40.
+        ICM_ADDRESS_63_40: 0x0 [23:0];
+        /// Syndrome of the command.
+        SYNDROME: 0x4 [31:0];
+        /// Bits 39..32 of that address.
+        ICM_ADDRESS_39_32: 0x8 [31:24];
+        /// The table.
+        TABLE_ID: 0x8 [23:0];
+        /// Bits 31..0 of that address.
+        ICM_ADDRESS_31_0: 0xc [31:0];
+    }
+
     /// Context of a flow table, 40 bytes.
     pub struct FlowTableContext[0x28] {
         /// Entries may reformat packets.

@@ -6,13 +6,13 @@
 
 use hca_spec::command::Status;
 use hca_spec::flow::{
-    CreateFlowTableIn, FlowIn, FlowTableContext, ModifyFlowTableIn, QueryFlowTableOut, SetFlowTableRootIn,
-    TableType, miss_action, modify_table, root,
+    CreateFlowTableIn, CreateFlowTableOut, FlowIn, FlowTableContext, ModifyFlowTableIn, QueryFlowTableOut,
+    SetFlowTableRootIn, TableType, miss_action, modify_table, root,
 };
 use hca_spec::layout::Field;
 use hca_spec::ste::Ste;
 
-use super::call::{done, named, reply};
+use super::call::{done, reply};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
@@ -99,6 +99,11 @@ fn miss_of(
     }
 }
 
+/// Where entries that drivers write send packets to come to the table. `None`: drivers write none of that type (`written`).
+fn address(written: bool, software: Option<u64>, number: u32) -> Option<u64> {
+    written.then(|| software.unwrap_or(address_of_table(number)))
+}
+
 pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const REFORMAT: Failure = bad_param("CREATE_FLOW_TABLE: reformat_en: packets can't be reformatted");
     const DECAP: Failure = bad_param("CREATE_FLOW_TABLE: decap_en: headers can't be taken off");
@@ -150,7 +155,16 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let ends = context.get(FlowTableContext::TERMINATION_TABLE) == 1;
     let mut table = FlowTable::new(kind, level, size, miss);
     (table.software, table.changes, table.ends) = (software, changes, ends);
-    named(fw.icm.steering.create_table(table).ok_or(FULL)?)
+    let written = offer.software;
+    let number = fw.icm.steering.create_table(table).ok_or(FULL)?;
+    let mut out = CreateFlowTableOut::new();
+    out.set(CreateFlowTableOut::TABLE_ID, number);
+    if let Some(address) = address(written, software, number) {
+        out.set(CreateFlowTableOut::ICM_ADDRESS_63_40, (address >> 40) as u32);
+        out.set(CreateFlowTableOut::ICM_ADDRESS_39_32, (address >> 32) as u32 & 0xff);
+        out.set(CreateFlowTableOut::ICM_ADDRESS_31_0, address as u32);
+    }
+    Ok(reply(&out))
 }
 
 pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
@@ -210,8 +224,7 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     context.set(FlowTableContext::DECAP_EN, table.changes.decap.into());
     context.set(FlowTableContext::TERMINATION_TABLE, table.ends.into());
     context.set(FlowTableContext::SW_OWNER, table.software.is_some().into());
-    // Where entries that drivers write send packets to come here.
-    let address = offer.software.then(|| table.software.unwrap_or(address_of_table(number)));
+    let address = address(offer.software, table.software, number);
     context.set(FlowTableContext::SW_OWNER_ICM_ROOT_0, address.unwrap_or(0));
     Ok(reply(&out))
 }

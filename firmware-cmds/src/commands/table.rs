@@ -380,7 +380,7 @@ rows! {
     SetFlowTableRoot, "SET_FLOW_TABLE_ROOT", Initialized, (SetFlowTableRootIn => DONE),
         changes_at(FlowTable, TABLE_ID), OBJECT, User::KERNEL, Modify, Update(flow_table::set_root),
         Input(flow_table::root_template), if flow_table::has_steering;
-    CreateFlowTable, "CREATE_FLOW_TABLE", Initialized, (CreateFlowTableIn => NAME), makes(FlowTable), OBJECT,
+    CreateFlowTable, "CREATE_FLOW_TABLE", Initialized, (CreateFlowTableIn => CreateFlowTableOut::SIZE), makes(FlowTable), OBJECT,
         User::naming(flow_table::names), Create, Update(flow_table::create), Input(flow_table::create_template),
         if flow_table::has_steering;
     DestroyFlowTable, "DESTROY_FLOW_TABLE", Initialized, (FlowIn => DONE), destroys_at(FlowTable, TABLE_ID), OBJECT,

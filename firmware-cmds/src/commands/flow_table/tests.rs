@@ -183,3 +183,25 @@ fn what_is_not_offered() {
     let low = table(&mut b, 1);
     assert_eq!(b.put(Opcode::CreateFlowTable, &new_table(60, Some(low)), 16).status(), Status::Ok);
 }
+
+/// Drivers that write entries themselves name tables by addresses: that of a new one is what a query tells.
+#[test]
+fn address() {
+    use hca_spec::flow::{CreateFlowTableOut as Out, QueryFlowTableOut};
+    let ask = |software| {
+        let mut b = bench();
+        b.fw.icm.steering = with_rx(|offer| offer.software = software);
+        let made = b.put(Opcode::CreateFlowTable, &new_table(10, None), 16);
+        let out = Out::from_prefix_or_zero(&made.output);
+        let number = out.get(Out::TABLE_ID);
+        let r = b.put(Opcode::QueryFlowTable, &flow(number, 0, 0), QueryFlowTableOut::SIZE);
+        let told = QueryFlowTableOut::from_prefix_or_zero(&r.output);
+        let high = u64::from(out.get(Out::ICM_ADDRESS_63_40)) << 40
+            | u64::from(out.get(Out::ICM_ADDRESS_39_32)) << 32;
+        let address = high | u64::from(out.get(Out::ICM_ADDRESS_31_0));
+        (address, told.context().get(FlowTableContext::SW_OWNER_ICM_ROOT_0))
+    };
+    let (made, told) = ask(true);
+    assert!(made != 0 && made == told);
+    assert_eq!(ask(false), (0, 0), "nobody else does");
+}
