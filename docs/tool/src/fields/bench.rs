@@ -28,8 +28,8 @@ pub(super) struct Answer {
 
 /// The adapter, and the command's valid input.
 pub(super) struct Bench {
-    firmware: Firmware,
-    fixture: Fixture,
+    pub(super) firmware: Firmware,
+    pub(super) fixture: Fixture,
     /// The input that succeeds.
     pub(super) input: Vec<u8>,
 }
@@ -53,15 +53,10 @@ impl Bench {
     /// # Errors
     /// A template is refused.
     pub(super) fn new(command: &Command, port_kind: PortKind) -> Result<Option<Self>> {
-        let personality = Personality::named("connectx6dx").context("the kind with the most commands")?;
-        let mut firmware =
-            Firmware::new(Config { personality, blueflame: true, port_kind, ..Config::default() });
-        if !(command.offered)(&firmware) {
+        let mut bench = Self::powered_on(port_kind)?;
+        if !(command.offered)(&bench.firmware) {
             return Ok(None);
         }
-        firmware.ports.add_virtual_function(FunctionId(1));
-        let fixture = Fixture::new(0x10_0000, 0x20_0000, 0x4000_0000);
-        let mut bench = Self { firmware, fixture, input: Vec::new() };
         if command.state >= State::Enabled {
             bench.enable()?;
         }
@@ -74,35 +69,52 @@ impl Bench {
         Ok(Some(bench))
     }
 
-    /// For registers: an adapter that is up.
+    fn powered_on(port_kind: PortKind) -> Result<Self> {
+        let personality = Personality::named("connectx6dx").context("the kind with the most commands")?;
+        let mut firmware =
+            Firmware::new(Config { personality, blueflame: true, port_kind, ..Config::default() });
+        firmware.ports.add_virtual_function(FunctionId(1));
+        let fixture = Fixture::new(0x10_0000, 0x20_0000, 0x4000_0000);
+        Ok(Self { firmware, fixture, input: Vec::new() })
+    }
+
+    /// An adapter that was enabled and given no pages. `None`: the command is not legal on it, or not there.
     ///
     /// # Errors
     /// A template is refused.
-    pub(super) fn of_registers(port_kind: PortKind) -> Result<Self> {
-        let command = find(Opcode::AccessReg).context("a row")?;
-        let mut bench = Self::new(command, port_kind)?.context("every adapter has registers")?;
-        if bench.firmware.state() == State::Enabled {
-            bench.good(Opcode::InitHca)?;
+    pub(super) fn without_pages(command: &Command, port_kind: PortKind) -> Result<Option<Self>> {
+        let mut bench = Self::powered_on(port_kind)?;
+        if command.state != State::Enabled || !(command.offered)(&bench.firmware) {
+            return Ok(None);
         }
-        Ok(bench)
+        bench.good(Opcode::EnableHca)?;
+        Ok(Some(bench))
     }
 
-    /// What a query tells of an object that another command made of that input. `None`: it was refused.
+    /// What a command answers behind that input of another one, about its object if that makes one. `None`: that was refused, and
+    /// nothing has changed.
     ///
     /// # Errors
-    /// The query is refused.
-    pub(super) fn told(&mut self, maker: &Command, input: &[u8], query: &Command) -> Result<Option<Vec<u8>>> {
-        let made = self.run(input)?;
-        let (None, Some(object)) = (&made.refusal, maker.object) else { return Ok(None) };
-        let Some(number) = maker.made(&made.output).next() else { return Ok(None) };
-        self.fixture.set(object.kind, number);
-        let question = query.template(&self.fixture);
-        self.succeed(&question).map(Some)
-    }
-
-    /// The valid input of a command on this adapter.
-    pub(super) fn template(&self, command: &Command) -> Vec<u8> {
-        command.template(&self.fixture)
+    /// An adapter that waits for pages.
+    pub(super) fn told(
+        &mut self,
+        other: &Command,
+        input: &[u8],
+        command: &Command,
+    ) -> Result<Option<Answer>> {
+        let said = self.run(input)?;
+        if said.refusal.is_some() {
+            return Ok(None);
+        }
+        if let (Some(object), Some(number)) = (other.object, other.made(&said.output).next()) {
+            self.fixture.set(object.kind, number);
+        }
+        let mut question = command.template(&self.fixture);
+        if other.opcode == command.opcode {
+            // Its other form tells what this one said.
+            put_be32(&mut question, 4, 1);
+        }
+        self.run(&question).map(Some)
     }
 
     /// Executes a command.
@@ -128,7 +140,7 @@ impl Bench {
         }
     }
 
-    fn good(&mut self, opcode: Opcode) -> Result<Vec<u8>> {
+    pub(super) fn good(&mut self, opcode: Opcode) -> Result<Vec<u8>> {
         let input = find(opcode).context("a row")?.template(&self.fixture);
         self.succeed(&input)
     }
@@ -204,7 +216,7 @@ impl Bench {
             Opcode::QueryFlowTableEntry | Opcode::DeleteFlowTableEntry => {
                 _ = self.good(Opcode::SetFlowTableEntry)?
             }
-            Opcode::DeallocMemic => _ = self.good(Opcode::AllocMemic)?,
+            Opcode::DeallocMemic | Opcode::ModifyMemic => _ = self.good(Opcode::AllocMemic)?,
             Opcode::DetachFromMcg => _ = self.good(Opcode::AttachToMcg)?,
             opcode => {
                 if let Some(state) = before(opcode) {

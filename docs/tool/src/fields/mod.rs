@@ -4,12 +4,15 @@
 //! Three witnesses: the source, which names what it reads (`readers`); the firmware, which is given other values
 //! (`probe`); and, of what neither of them knows, a list of reasons (`docs/data/interface/ignored.toml`).
 
+mod answers;
 mod bench;
 mod interface;
 pub mod outputs;
 mod probe;
 mod readers;
 pub mod registers;
+mod situations;
+mod used;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

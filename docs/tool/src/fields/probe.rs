@@ -84,6 +84,11 @@ impl Probe {
         self.forms.iter().filter(|form| form.usual.refusal.is_none()).map(|form| &*form.usual.output)
     }
 
+    /// The forms that succeed.
+    pub(super) fn inputs(&self) -> impl Iterator<Item = &[u8]> {
+        self.forms.iter().filter(|form| form.usual.refusal.is_none()).map(|form| &*form.input)
+    }
+
     /// Adds what succeeds of the forms that there are with other values of a selector: none, each bit alone, all, small numbers.
     fn add_forms(&mut self, selector: &Place) -> Result<()> {
         let all = u64::MAX >> (64 - selector.bits);

@@ -9,24 +9,38 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use hca_firmware::PortKind;
 use hca_spec::cmd::AccessRegIn;
-use hca_spec::command::Opcode;
-use hca_spec::put_be32;
 
 use super::Reasons;
+use super::answers::is_filled;
 use super::bench::{Answer, Bench};
 use super::interface::{Interface, Place};
 use super::probe::{bits_of, put_bits};
+use super::situations::{READ, Situation, WRITE};
 use crate::source::row;
 
 /// Where the reasons are, from the root.
 const REASONS: &str = "docs/data/interface/registers.toml";
-const WRITE: u32 = 0;
-const READ: u32 = 1;
 /// Fields that choose: so many bits at most, and so many values of each are tried.
 const SHORT: usize = 8;
 const VALUES: u64 = 64;
 /// How many forms of a register are kept at most.
 const FORMS: usize = 48;
+/// How many inputs that are accepted are written with other values in each field.
+const BASES: usize = 12;
+/// How many forms are written.
+const FIRST: usize = 4;
+/// What else reads say: register, field, value.
+const SAID: [(&str, &str, u64); 9] = [
+    ("MCQI", "data_size", 124),
+    ("MCIA", "size", 48),
+    ("MCIA", "i2c_device_address", 0x50),
+    ("MTRC_STDB", "read_size", 64),
+    ("RESOURCE_DUMP", "inline_dump", 1),
+    ("RESOURCE_DUMP", "segment_type", 0xffff),
+    ("MCDA", "size", 4),
+    ("PTYS", "proto_mask", 1),
+    ("MTMP", "mte", 1),
+];
 /// Reasons of refusals that a row has.
 const WHYS: usize = 2;
 /// Least bytes that are sent of a register.
@@ -46,19 +60,10 @@ struct Seen {
 }
 
 /// A read that succeeds: what was sent, and what came.
+#[derive(Debug, Clone)]
 struct Form {
     sent: Vec<u8>,
     came: Vec<u8>,
-}
-
-fn access(bench: &mut Bench, register: u32, method: u32, data: &[u8]) -> Result<Answer> {
-    let mut header = AccessRegIn::new();
-    header.set(AccessRegIn::REGISTER_ID, register);
-    let mut input = header.bytes().to_vec();
-    put_be32(&mut input, 0, (Opcode::AccessReg as u32) << 16);
-    put_be32(&mut input, 4, method);
-    input.extend_from_slice(data);
-    bench.run(&input)
 }
 
 /// The register's data in an answer, as long as what is sent.
@@ -95,22 +100,41 @@ fn others(place: &Place, usual: u64) -> BTreeSet<u64> {
     values
 }
 
-/// A register of an adapter with that link layer.
+/// A register of an adapter with that link layer, to which that happened.
 struct Register<'a> {
+    name: &'a str,
     number: u32,
     port_kind: PortKind,
+    situation: Situation,
     places: &'a [Place],
     len: usize,
+    /// An adapter on which nothing was changed.
+    spare: Option<Bench>,
 }
 
 impl Register<'_> {
-    /// Forms in which it can be read: with the first port, and with other values of each field that may choose something.
-    fn forms(&self) -> Result<Vec<Form>> {
-        let mut bench = Bench::of_registers(self.port_kind)?;
+    fn bench(&self) -> Result<Bench> {
+        Bench::of_registers(self.port_kind, self.situation)
+    }
+
+    /// What is sent first: the first port, and what makes a read tell something.
+    fn base(&self) -> Vec<u8> {
         let mut base = vec![0; self.len];
-        if let Some(port) = self.places.iter().find(|place| place.name == "local_port") {
-            base = set(&base, port, 1);
+        for place in self.places {
+            let said = SAID.iter().find(|(register, name, _)| *register == self.name && *name == place.name);
+            match said {
+                Some((_, _, value)) => base = set(&base, place, *value),
+                None if place.name == "local_port" => base = set(&base, place, 1),
+                None => {}
+            }
         }
+        base
+    }
+
+    /// Forms in which it can be read: the first, and with other values of each field that may choose something.
+    fn forms(&self) -> Result<Vec<Form>> {
+        let mut bench = self.bench()?;
+        let base = self.base();
         let mut forms: Vec<Form> = Vec::new();
         let short = |place: &&Place| (1..=SHORT).contains(&place.bits) && place.name != "local_port";
         let selectors = self.places.iter().filter(short).map(Some);
@@ -118,7 +142,7 @@ impl Register<'_> {
             let values = selector.map_or(1, |place| (1u64 << place.bits).min(VALUES));
             for value in 0..values {
                 let sent = selector.map_or(base.clone(), |place| set(&base, place, value));
-                let answer = access(&mut bench, self.number, READ, &sent)?;
+                let answer = bench.access(self.number, READ, &sent)?;
                 let came = data(&answer, self.len);
                 let known = forms.iter().any(|form| form.came == came);
                 if answer.refusal.is_none() && !known && forms.len() < FORMS {
@@ -134,14 +158,14 @@ impl Register<'_> {
     }
 
     fn read(&self, forms: &[Form], place: &Place, seen: &mut Seen) -> Result<()> {
-        let mut bench = Bench::of_registers(self.port_kind)?;
+        let mut bench = self.bench()?;
         for form in forms {
-            seen.filled |= get(&form.came, place) != 0 && get(&form.sent, place) == 0;
+            seen.filled |= is_filled(&form.came, place) && !is_filled(&form.sent, place);
             if seen.asks {
                 continue;
             }
             for value in others(place, get(&form.sent, place)) {
-                let answer = access(&mut bench, self.number, READ, &set(&form.sent, place, value))?;
+                let answer = bench.access(self.number, READ, &set(&form.sent, place, value))?;
                 // But for the field itself, which may come back as it was sent.
                 let [now, before] = [&data(&answer, self.len), &form.came].map(|data| set(data, place, 0));
                 seen.asks |= answer.refusal.is_some() || now != before;
@@ -150,25 +174,41 @@ impl Register<'_> {
         Ok(())
     }
 
-    /// Writes what was read, and the same with the field changed, each to an adapter where nothing was changed.
-    fn write(&self, forms: &[Form], place: &Place, seen: &mut Seen) -> Result<()> {
-        for form in forms {
-            let mut usual = None;
-            for value in others(place, get(&form.came, place)) {
-                if usual.is_none() {
-                    let mut bench = Bench::of_registers(self.port_kind)?;
-                    let answer = access(&mut bench, self.number, WRITE, &form.came)?;
-                    usual = Some((answer, bench.state()));
+    /// Inputs from which writes are varied: what was read, and that with another value in a short field if it is accepted.
+    fn bases(&mut self, forms: &[Form]) -> Result<Vec<Vec<u8>>> {
+        let mut bases: Vec<Vec<u8>> = forms.iter().map(|form| form.came.clone()).collect();
+        let short = |place: &&Place| (1..=SHORT).contains(&place.bits) && place.name != "local_port";
+        for form in forms.iter().take(1) {
+            for place in self.places.iter().filter(short) {
+                let all = u64::MAX >> (64 - place.bits);
+                let values: BTreeSet<u64> = (1..=8).map(|value| value & all).chain([all]).collect();
+                for value in values {
+                    let base = set(&form.came, place, value);
+                    let (answer, ..) = self.written(&base, &base)?;
+                    if answer.refusal.is_none() && bases.len() < BASES && !bases.contains(&base) {
+                        bases.push(base);
+                    }
                 }
-                let Some((before, state)) = &usual else { continue };
-                let mut bench = Bench::of_registers(self.port_kind)?;
-                let answer = access(&mut bench, self.number, WRITE, &set(&form.came, place, value))?;
+            }
+        }
+        Ok(bases)
+    }
+
+    /// Writes each of the bases, and the same with the field changed, each to an adapter where nothing was changed.
+    fn write(&mut self, (forms, bases): (&[Form], &[Vec<u8>]), place: &Place, seen: &mut Seen) -> Result<()> {
+        let sent = forms.first().map(|form| form.sent.clone()).unwrap_or_default();
+        for base in bases {
+            let (before, state, read) = self.written(base, &sent)?;
+            let told = data(&before, self.len);
+            seen.filled |= before.refusal.is_none() && is_filled(&told, place) && !is_filled(base, place);
+            for value in others(place, get(base, place)) {
+                let (answer, now, then) = self.written(&set(base, place, value), &sent)?;
                 match (&before.refusal, &answer.refusal) {
                     (None, Some(refusal)) => _ = seen.refusals.insert(refusal.why.to_owned()),
                     (_, None) => {
-                        let [now, then] = [&answer, before].map(|a| set(&data(a, self.len), place, 0));
-                        let other = now != then || answer.effects != before.effects;
-                        seen.written |= before.refusal.is_some() || other || bench.state() != *state;
+                        let [new, old] = [&answer, &before].map(|a| set(&data(a, self.len), place, 0));
+                        let other = new != old || answer.effects != before.effects || then != read;
+                        seen.written |= before.refusal.is_some() || other || now != state;
                     }
                     _ => {}
                 }
@@ -178,6 +218,22 @@ impl Register<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What becomes of a write: the answer, the state behind it, and what is read then.
+    fn written(&mut self, input: &[u8], sent: &[u8]) -> Result<(Answer, u64, Vec<u8>)> {
+        let mut bench = match self.spare.take() {
+            Some(bench) => bench,
+            None => self.bench()?,
+        };
+        let answer = bench.access(self.number, WRITE, input)?;
+        if answer.refusal.is_some() {
+            self.spare = Some(bench);
+            return Ok((answer, 0, Vec::new()));
+        }
+        let state = bench.state();
+        let read = bench.access(self.number, READ, sent)?;
+        Ok((answer, state, read.output))
     }
 }
 
@@ -189,9 +245,18 @@ fn known(interface: &Interface) -> Result<Vec<(String, Place, Seen)>> {
         let mut seen = vec![Seen::default(); places.len()];
         let len = places.iter().map(|place| (place.at + place.bits.max(32)).div_ceil(8)).max().unwrap_or(0);
         let len = len.next_multiple_of(4).max(ROOM);
-        for port_kind in [PortKind::InfiniBand, PortKind::Ethernet] {
-            let register = Register { number: *number, port_kind, places: &places, len };
+        let kinds = [PortKind::InfiniBand, PortKind::Ethernet];
+        let states = kinds.iter().flat_map(|kind| Situation::ALL.map(|situation| (*kind, situation)));
+        for (port_kind, situation) in states {
+            let (places, spare) = (&*places, None);
+            let mut register = Register { name, number: *number, port_kind, situation, places, len, spare };
+            if !situation.concerns(name) {
+                continue;
+            }
             let forms = register.forms()?;
+            let is_known = situation != Situation::Fresh && seen.iter().all(|seen| *seen != Seen::default());
+            let first = if is_known { 0 } else { forms.len().min(FIRST) };
+            let bases = register.bases(forms.get(..first).unwrap_or_default())?;
             for (place, seen) in places.iter().zip(&mut seen) {
                 // Of structures at one place each counts in its own forms.
                 let group = interface
@@ -199,18 +264,18 @@ fn known(interface: &Interface) -> Result<Vec<(String, Place, Seen)>> {
                     .iter()
                     .find(|group| group.register == *name && place.path.contains(&group.of));
                 let chooser = group.and_then(|group| places.iter().find(|place| place.name == group.field));
-                let of_group = |form: &&Form| match (group, chooser) {
-                    (Some(group), Some(chooser)) => get(&form.came, chooser) == group.value,
+                let of_group = |came: &[u8]| match (group, chooser) {
+                    (Some(group), Some(chooser)) => get(came, chooser) == group.value,
                     _ => true,
                 };
-                let forms: Vec<Form> = forms
-                    .iter()
-                    .filter(of_group)
-                    .map(|form| Form { sent: form.sent.clone(), came: form.came.clone() })
-                    .collect();
+                let mine = |form: &&Form| of_group(&form.came);
+                let forms: Vec<Form> = forms.iter().filter(mine).cloned().collect();
+                let bases: Vec<Vec<u8>> = bases.iter().filter(|base| of_group(base)).cloned().collect();
                 register.read(&forms, place, seen)?;
-                // What is read by most forms is written by the first ones.
-                register.write(forms.get(..forms.len().min(4)).unwrap_or_default(), place, seen)?;
+                // Writes take longer.
+                if situation == Situation::Fresh || *seen == Seen::default() {
+                    register.write((&forms, &bases), place, seen)?;
+                }
             }
         }
         all.extend(places.into_iter().zip(seen).map(|(place, seen)| (name.clone(), place, seen)));
@@ -238,21 +303,28 @@ impl Seen {
 pub fn tables(root: &Path) -> Result<String> {
     let interface = Interface::registers(root)?;
     let known = known(&interface)?;
-    let ignored = Reasons::of_file(root, REASONS, "ignored")?;
-    let (mut unknown, mut used) = (0, BTreeSet::new());
-    let (mut counts, mut fields) = ([0; 4], 0);
+    let (ignored, untried) =
+        (Reasons::of_file(root, REASONS, "ignored")?, Reasons::of_file(root, REASONS, "untried")?);
+    let (mut unknown, mut used) = (Vec::new(), BTreeSet::new());
+    let (mut counts, mut fields) = ([0; 5], 0);
     let (mut out, mut current) = (String::new(), "");
     for (register, place, seen) in &known {
-        let text = match (seen.spelled(), ignored.of(&place.key())) {
-            (Some(text), _) => text,
-            (None, Some((name, why))) => {
+        let key = place.key();
+        let text = match (seen.spelled(), untried.of(&key), ignored.of(&key)) {
+            (Some(text), ..) => text,
+            (None, Some((name, when)), _) => {
                 used.insert(name.to_owned());
                 counts[3] += 1;
+                when.to_owned()
+            }
+            (None, None, Some((name, why))) => {
+                used.insert(name.to_owned());
+                counts[4] += 1;
                 format!("ignored: {why}")
             }
-            (None, None) => {
-                unknown += 1;
-                "unknown".to_owned()
+            (None, None, None) => {
+                unknown.push(format!("{} ({register})", place.key()));
+                continue;
             }
         };
         fields += 1;
@@ -272,13 +344,19 @@ pub fn tables(root: &Path) -> Result<String> {
         let at = Place { within: place.at, ..place.clone() };
         out.push_str(&row(&[&at.spelled(), &name, &text]));
     }
-    let needless: Vec<&str> = ignored.names().filter(|name| !used.contains(*name)).collect();
-    if !needless.is_empty() {
-        bail!("{REASONS}: needless: {}", needless.join(" "));
+    let needless: Vec<&str> =
+        ignored.names().chain(untried.names()).filter(|name| !used.contains(*name)).collect();
+    if !unknown.is_empty() || !needless.is_empty() {
+        bail!(
+            "{REASONS}: of {} fields nobody knows what becomes of them:\n{}\nneedless: {}",
+            unknown.len(),
+            unknown.join("\n"),
+            needless.join(" ")
+        );
     }
-    let [filled, asks, written, ignored] = counts;
+    let [filled, asks, written, untried, ignored] = counts;
     Ok(format!(
-        "{} registers, {fields} fields: {filled} filled, {asks} ask, {written} written, {ignored} ignored, {unknown} unknown. A field may be \
+        "{} registers, {fields} fields: {filled} filled, {asks} ask, {written} written, {untried} only in states that the tries don't reach, {ignored} ignored, 0 unknown. A field may be \
          several of these.\n{out}",
         interface.registers.len(),
     ))
@@ -288,9 +366,10 @@ pub fn tables(root: &Path) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// No reason is for nothing.
+    /// None is unknown, and no reason is for nothing.
     #[test]
-    fn reasons_are_needed() {
-        tables(&crate::root()).unwrap();
+    fn every_field_has_its_fate() {
+        let text = tables(&crate::root()).unwrap();
+        assert!(text.contains(" 0 unknown. "), "{text}");
     }
 }
