@@ -121,7 +121,7 @@ fn walks_of_keys_take_the_time_of_their_adapter() {
         assert!(charged >= REQUESTS * (ENTRIES - FREE), "{charged} entries, gathers: {gathers}");
         let (sge, mr) = ([pair.ends[0].sge(0, 8)], pair.ends[1].mr);
         pair.send(0, &SendRequest::write(REQUESTS, &sge, mr.address, mr.key));
-        while !pair.try_sent(0).is_some_and(|(number, _)| number == REQUESTS) {
+        while pair.try_sent(0).is_none_or(|(number, _)| number != REQUESTS) {
             simulation.run(Ps::from_us(1));
         }
         let took = simulation.world(|_, now| now).since(began);
