@@ -57,6 +57,8 @@ impl Executor<'_> {
 
     /// The physical function has taken this one away.
     pub(crate) fn taken_away(&mut self, now: Ps) {
+        // Its keys go, as by a command of its own.
+        self.core.function.key_changes += 1;
         let mut effects = Vec::new();
         self.core.function.fw.taken_away(&mut self.core.chip.managed, &mut effects);
         self.apply(now, effects);

@@ -80,7 +80,8 @@ impl SendQueues {
         let size = 1u32 << context.get(Qpc::LOG_SQ_SIZE).min(15);
         let before = queue.send;
         let receive_moved = receive != std::mem::replace(&mut queue.receive, receive);
-        let last = (std::mem::replace(&mut queue.rung, now), std::mem::replace(&mut queue.named, named));
+        let last_rung = std::mem::replace(&mut queue.rung, now);
+        let last_named = std::mem::replace(&mut queue.named, named);
         queue.send = word as u16;
         let finding = |rule: &'static Rule, found: String, expected: String| {
             Some(Finding::new(Subject::qp(qpn), "send counter", found, expected, rule))
@@ -88,10 +89,11 @@ impl SendQueues {
         if moved == 0 {
             let is_right = match named {
                 Some(index) => {
-                    (1..=1 << 15).contains(&(word as u16).wrapping_sub(index)) && last.1 != Some(index)
+                    let is_counted = (1..=1 << 15).contains(&(word as u16).wrapping_sub(index));
+                    is_counted && last_named != Some(index)
                 }
                 // It rings for what the record counts, whatever that is.
-                None => now.since(last.0) < patience,
+                None => now.since(last_rung) < patience,
             };
             if is_right {
                 return None;

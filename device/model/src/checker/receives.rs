@@ -136,9 +136,7 @@ impl ReceiveQueues {
             true => icm.rqs.get(queue.number()).is_some(),
             false => icm.srqs.get(queue.number()).is_some_and(|srq| kind_of(srq.kind).name() == queue.kind()),
         });
-        let mut next = 0;
-        for (number, srq) in icm.srqs.iter().filter(|(number, _)| *number > *shared).take(LOOKED_AT) {
-            next = number;
+        for (number, srq) in turn(icm.srqs.iter(), shared) {
             let Some(queue) = function.state.srqs.get(number) else { continue };
             let word = match srq.ctx.get(Srqc::STATE) == SRQ_ERROR {
                 true => None,
@@ -148,18 +146,25 @@ impl ReceiveQueues {
             let wrong = wrong(word, queue.counts(Some(word as u16)), srq.log_size);
             judge(suspects, Subject::new(kind_of(srq.kind).name(), number), word, wrong, tell);
         }
-        *shared = if icm.srqs.iter().any(|(number, _)| number > next) { next } else { 0 };
-        let mut next = 0;
-        for (number, rq) in icm.rqs.iter().filter(|(number, _)| *number > *frames).take(LOOKED_AT) {
-            next = number;
+        for (number, rq) in turn(icm.rqs.iter(), frames) {
             let own = rq.state == RqState::Ready && rq.source == RqSource::Own;
             let Some(taken) = function.state.frames.taken(Rqn(number)).filter(|_| own) else { continue };
             let Some(word) = record_word(function, rq.ctx.wq().get(Wq::DBR_ADDR), 0) else { continue };
             let wrong = wrong(word, (word as u16).wrapping_sub(taken), rq.log_size);
             judge(suspects, Subject::new(Kind::Rq.name(), number), word, wrong, tell);
         }
-        *frames = if icm.rqs.iter().any(|(number, _)| number > next) { next } else { 0 };
     }
+}
+
+/// The objects, in order of number, that have their turn: those behind the number at which the last look ended, which moves on, or begins
+/// anew behind the last.
+fn turn<'a, T>(objects: impl Iterator<Item = (u32, &'a T)>, from: &mut u32) -> Vec<(u32, &'a T)> {
+    let mut rest = objects.filter(|(number, _)| *number > *from);
+    let now: Vec<_> = rest.by_ref().take(LOOKED_AT).collect();
+    let goes_on = rest.next().is_some();
+    drop(rest);
+    *from = now.last().filter(|_| goes_on).map_or(0, |(number, _)| *number);
+    now
 }
 
 /// Whether a program has completions before it of queue pairs that take receive WQEs from there. Where nobody sees how far it has read there

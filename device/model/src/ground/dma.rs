@@ -38,6 +38,14 @@ pub trait GuestMemory: Send + Sync {
         self.write(iova, &[byte])
     }
 
+    /// Reads what is there at once, for who looks on beside the adapter: what would have to be asked for is an error.
+    fn read_at_once(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
+        match self.deferred() {
+            Some(later) if !later.answers_at_once(iova, buf.len()) => Err(DmaError { iova, len: buf.len() }),
+            _ => self.read(iova, buf),
+        }
+    }
+
     /// Does what [`GuestMemory::read`] does for bytes that nobody looks at: what is there at once need not be copied.
     fn touch(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
         self.read(iova, buf)

@@ -98,10 +98,7 @@ struct AtOnce(Arc<dyn GuestMemory>);
 
 impl GuestMemory for AtOnce {
     fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
-        match self.0.deferred() {
-            Some(later) if !later.answers_at_once(iova, buf.len()) => Err(DmaError { iova, len: buf.len() }),
-            _ => self.0.read(iova, buf),
-        }
+        self.0.read_at_once(iova, buf)
     }
 
     fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
