@@ -6,7 +6,6 @@ use hca_driver::eth::{
 };
 use hca_driver::{Access, Bus, Completion, CounterSet, Cq, CqConfig, Dma, Hca, Mr, Sge};
 use hca_firmware::{EthernetCounters, PortKind};
-use hca_model::personality::Personality;
 use hca_model::timing::Profile;
 use hca_model::{HcaId, LinkConfig, Ps, Queueing, World};
 use hca_spec::cmd::{AccessRegIn, reg};
@@ -267,9 +266,7 @@ impl Lan {
     /// Two stations of that kind on a cable.
     pub fn of_kind(name: &str) -> Self {
         let mut config = worlds::config(2, vec![worlds::cable(HcaId(0), HcaId(1))], 1);
-        for hca in &mut config.hcas {
-            hca.firmware.personality = Personality::named(name).expect("there is one");
-        }
+        worlds::set_kind(&mut config, name);
         Self::new(ethernet(config))
     }
 

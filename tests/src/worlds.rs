@@ -14,11 +14,16 @@ pub const COMMON_KIND: &str = "connectx4";
 /// One whose page faults name keys and addresses, if its driver asks for that.
 pub const WITH_MEMORY_PAGE_FAULTS: &str = "connectx6dx";
 
-/// A world whose adapters are of that kind. The times stay those of the configuration.
-pub fn of_kind(kind: &str, mut config: WorldConfig) -> World {
+/// Makes all adapters ones of that kind. The times stay those of the configuration.
+pub fn set_kind(config: &mut WorldConfig, kind: &str) {
     for hca in &mut config.hcas {
         hca.firmware.personality = Personality::named(kind).expect("there is one");
     }
+}
+
+/// A world whose adapters are of that kind ([`set_kind`]).
+pub fn of_kind(kind: &str, mut config: WorldConfig) -> World {
+    set_kind(&mut config, kind);
     World::new(config).expect("a valid topology")
 }
 

@@ -8,7 +8,6 @@ use hca_driver::{Bus, Config, Cq, Dma, Eq, Error, Hca, Qp, Srq};
 use hca_firmware::commands::{Fixture, find, maker};
 use hca_firmware::object::Kind;
 use hca_model::link::Faults;
-use hca_model::personality::Personality;
 use hca_model::timing::Profile;
 use hca_model::{HcaId, Ps, World};
 use hca_spec::be32;
@@ -241,9 +240,7 @@ impl Bench {
         let mut config = worlds::config(2, vec![worlds::between(Faults::default())], 1);
         if let Some(name) = mistake.personality {
             config.profile = Profile::named(name).expect("a kind of adapter has its times");
-            for hca in &mut config.hcas {
-                hca.firmware.personality = Personality::named(name).expect("there is one");
-            }
+            worlds::set_kind(&mut config, name);
         }
         let simulation = Simulation::new(match ports {
             Ports::Ib => World::new(config).expect("a valid topology"),
