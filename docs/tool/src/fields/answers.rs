@@ -98,12 +98,6 @@ fn said_at(place: &Place, inputs: &[Place]) -> Option<Place> {
     Some(Place { bits: place.bits, ..said.clone() })
 }
 
-/// What is tried of a field: of what is longer than 64 bits, the end.
-fn end(place: &Place) -> (usize, usize) {
-    let bits = place.bits.min(64);
-    (place.at + place.bits - bits, bits)
-}
-
 impl Tries<'_> {
     /// Looks at an output.
     fn look(&mut self, output: &[u8]) {
@@ -154,9 +148,7 @@ impl Tries<'_> {
             for value in values {
                 let mut bench =
                     Bench::new(self.command, self.kind)?.context("the adapter has the command")?;
-                let mut input = bench.input.clone();
-                input.resize(input.len().max((field.at + field.bits).div_ceil(8)), 0);
-                put_bits(&mut input, field.at, field.bits, value);
+                let input = field.set(&bench.input, value);
                 self.look_at(&mut bench, &input)?;
             }
         }
@@ -229,7 +221,7 @@ impl Tries<'_> {
         from: &Place,
         to: &Place,
     ) -> Result<bool> {
-        let all = u64::MAX >> (64 - end(from).1);
+        let all = u64::MAX >> (64 - from.tried().1);
         let usual: BTreeSet<u64> = [1, 2, all, all ^ all >> 1].into();
         for form in forms {
             if self.any_told(other, form, &usual, from, to)? {
@@ -244,7 +236,7 @@ impl Tries<'_> {
         for form in forms.iter().rev().take(FEW) {
             for mask in masks.clone() {
                 for bit in 0..mask.bits.min(64) {
-                    let (at, bits) = end(mask);
+                    let (at, bits) = mask.tried();
                     let mut form = form.clone();
                     let chosen = bits_of(&form, at, bits) ^ 1 << bit;
                     put_bits(&mut form, at, bits, chosen);
@@ -266,12 +258,10 @@ impl Tries<'_> {
         from: &Place,
         to: &Place,
     ) -> Result<bool> {
-        let ((at, bits), (told_at, _)) = (end(from), end(to));
+        let ((_, bits), (told_at, _)) = (from.tried(), to.tried());
         let all = u64::MAX >> (64 - bits);
         for value in values.iter().copied().filter(|value| (1..=all).contains(value)) {
-            let mut input = form.to_vec();
-            input.resize(input.len().max((at + bits).div_ceil(8)), 0);
-            put_bits(&mut input, at, bits, value);
+            let input = from.set(form, value);
             let Some(output) = self.told(other, &input)? else { continue };
             self.look(&output);
             if 8 * output.len() >= told_at + bits && bits_of(&output, told_at, bits) == value {

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use super::probe::{bits_of, put_bits};
+
 /// Where the file is, from the root.
 pub(super) const FILE: &str = "docs/data/interface/commands.txt";
 /// The same of the outputs, which have structures of the inputs in them.
@@ -58,6 +60,27 @@ impl Place {
             bits if bit + bits <= 32 => format!("{word:#x} [{}:{}]", 31 - bit, 32 - bit - bits),
             bits => format!("{:#x}, {} bytes", self.within / 8, bits / 8),
         }
+    }
+
+    /// What is tried of it, first bit and how many: of what is longer than 64 bits the end, of a list its first word.
+    pub(super) fn tried(&self) -> (usize, usize) {
+        let bits = if self.bits == 0 { 32 } else { self.bits.min(64) };
+        (self.at + self.bits.max(bits) - bits, bits)
+    }
+
+    /// The same data with that value there.
+    pub(super) fn set(&self, data: &[u8], value: u64) -> Vec<u8> {
+        let (at, bits) = self.tried();
+        let mut data = data.to_vec();
+        data.resize(data.len().max((at + bits).div_ceil(8)), 0);
+        put_bits(&mut data, at, bits, value);
+        data
+    }
+
+    /// What is there; 0 behind the data's end.
+    pub(super) fn get(&self, data: &[u8]) -> u64 {
+        let (at, bits) = self.tried();
+        if 8 * data.len() < at + bits { 0 } else { bits_of(data, at, bits) }
     }
 }
 

@@ -221,6 +221,68 @@ fn some(all: &BTreeSet<String>, most: usize, between: &str, quote: &str) -> Stri
     shown.join(between) + &more
 }
 
+/// Nothing may be unknown, and each reason of these lists has to be needed.
+///
+/// # Errors
+/// What is, or is not.
+fn settled(
+    file: &str,
+    what: &str,
+    unknown: &[String],
+    lists: [&Reasons; 2],
+    used: &BTreeSet<String>,
+) -> Result<()> {
+    let names = lists.into_iter().flat_map(Reasons::names);
+    let needless: Vec<&str> = names.filter(|name| !used.contains(*name)).collect();
+    if unknown.is_empty() && needless.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "{file}: of {} fields nobody knows {what}:\n{}\nneedless: {}",
+        unknown.len(),
+        unknown.join("\n"),
+        needless.join(" ")
+    )
+}
+
+/// A structure on a page.
+#[derive(Default)]
+struct Structure<'a> {
+    /// The commands that have it.
+    commands: BTreeSet<&'a str>,
+    /// Its fields, by their places.
+    rows: Vec<(usize, String)>,
+}
+
+/// All of them, by name.
+#[derive(Default)]
+struct Structures<'a>(BTreeMap<&'a str, Structure<'a>>);
+
+impl<'a> Structures<'a> {
+    /// A field of a structure has that fate.
+    fn add(&mut self, of: &'a str, name: &str, at: (usize, &str), commands: &BTreeSet<&'a str>, fate: &str) {
+        let structure = self.0.entry(of).or_default();
+        structure.commands.extend(commands);
+        structure.rows.push((at.0, row(&[at.1, &format!("`{name}`"), fate])));
+    }
+
+    /// A table for each, headed by its name and the commands that it is `in` or `from`.
+    fn tables(self, relation: &str) -> String {
+        let mut out = String::new();
+        for (of, Structure { commands, mut rows }) in self.0 {
+            rows.sort();
+            let commands: Vec<&str> = commands.into_iter().collect();
+            let commands = commands.join(", ");
+            out.push_str(&format!(
+                "**`{of}`**, {relation} {commands}\n\n| place | field | fate |\n|---|---|---|\n"
+            ));
+            rows.iter().for_each(|(_, row)| out.push_str(row));
+            out.push('\n');
+        }
+        out
+    }
+}
+
 /// How many fields have which fate, then a table for each structure.
 ///
 /// # Errors
@@ -228,11 +290,10 @@ fn some(all: &BTreeSet<String>, most: usize, between: &str, quote: &str) -> Stri
 pub fn tables(root: &Path) -> Result<String> {
     let (known, reasons) = (known(root)?, Reasons::read(root, "ignored")?);
     let untried = Reasons::read(root, "untried")?;
-    let mut rows: BTreeMap<&str, Vec<(usize, String)>> = BTreeMap::new();
+    let mut structures = Structures::default();
     let (mut unknown, mut used) = (Vec::new(), BTreeSet::new());
     let mut counts = [0; 3];
     let mut look_at_modifier: BTreeSet<&str> = BTreeSet::new();
-    let mut commands: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for ((of, name), known) in &known {
         let key = format!("{of}.{name}");
         let (index, text) = match known.fate(&key, &reasons, &untried) {
@@ -275,24 +336,14 @@ pub fn tables(root: &Path) -> Result<String> {
         if name == MODIFIER && index < 2 {
             look_at_modifier.extend(&known.commands);
         }
-        rows.entry(of).or_default().push((known.within, row(&[&known.place, &format!("`{name}`"), &text])));
-        commands.entry(of).or_default().extend(&known.commands);
+        structures.add(of, name, (known.within, &known.place), &known.commands, &text);
     }
-    let named = reasons.names().chain(untried.names());
-    let needless: Vec<&str> = named.filter(|name| !used.contains(*name)).collect();
-    if !unknown.is_empty() || !needless.is_empty() {
-        bail!(
-            "{REASONS}: of {} fields nobody knows what becomes of them:\n{}\nneedless: {}",
-            unknown.len(),
-            unknown.join("\n"),
-            needless.join(" ")
-        );
-    }
+    settled(REASONS, "what becomes of them", &unknown, [&reasons, &untried], &used)?;
     let [honoured, refused, ignored] = counts;
     let mut out = format!(
         "{} commands, {} structures, {} fields: {honoured} honoured, {refused} refused, {ignored} ignored, 0 unknown.\n\n",
         TABLE.len(),
-        rows.len(),
+        structures.0.len(),
         honoured + refused + ignored,
     );
     let look: Vec<String> = look_at_modifier.iter().map(|command| format!("`{command}`")).collect();
@@ -301,16 +352,7 @@ pub fn tables(root: &Path) -> Result<String> {
         look.len(),
         look.join(", ")
     ));
-    for (of, mut rows) in rows {
-        rows.sort();
-        let commands: Vec<&str> = commands.get(of).into_iter().flatten().copied().collect();
-        out.push_str(&format!(
-            "**`{of}`**, in {}\n\n| place | field | fate |\n|---|---|---|\n",
-            commands.join(", ")
-        ));
-        rows.iter().for_each(|(_, row)| out.push_str(row));
-        out.push('\n');
-    }
+    out.push_str(&structures.tables("in"));
     Ok(out)
 }
 

@@ -6,14 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use hca_firmware::PortKind;
 use hca_firmware::commands::TABLE;
 
 use super::answers::{Seen, Tries, is_header};
 use super::interface::Interface;
-use super::{Fate, Reasons};
-use crate::source::row;
+use super::{Fate, Reasons, Structures, settled};
 
 /// Where the reasons are, from the root.
 const REASONS: &str = "docs/data/interface/outputs.toml";
@@ -80,8 +79,7 @@ pub fn tables(root: &Path) -> Result<String> {
     let untold = untold(root)?;
     let known = known(root, &untold)?;
     let (zero, later) = (Reasons::of_file(root, REASONS, "zero")?, Reasons::of_file(root, REASONS, "later")?);
-    let mut rows: BTreeMap<&str, Vec<(usize, String)>> = BTreeMap::new();
-    let mut commands: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut structures = Structures::default();
     let (mut unknown, mut used) = (Vec::new(), BTreeSet::new());
     let (mut filled, mut empty) = (0, 0);
     for ((of, name), known) in &known {
@@ -114,35 +112,15 @@ pub fn tables(root: &Path) -> Result<String> {
         if known.is_header {
             continue;
         }
-        rows.entry(of).or_default().push((known.within, row(&[&known.place, &format!("`{name}`"), &text])));
-        commands.entry(of).or_default().extend(&known.commands);
+        structures.add(of, name, (known.within, &known.place), &known.commands, &text);
     }
-    let needless: Vec<&str> =
-        zero.names().chain(later.names()).filter(|name| !used.contains(*name)).collect();
-    if !unknown.is_empty() || !needless.is_empty() {
-        bail!(
-            "{REASONS}: of {} fields nobody knows whether they are filled:\n{}\nneedless: {}",
-            unknown.len(),
-            unknown.join("\n"),
-            needless.join(" ")
-        );
-    }
-    let mut out = format!(
+    settled(REASONS, "whether they are filled", &unknown, [&zero, &later], &used)?;
+    let head = format!(
         "{} commands, {} fields: {filled} filled, {empty} zero, 0 unknown. Outputs that are status and syndrome only are left out.\n\n",
         TABLE.len(),
         filled + empty,
     );
-    for (of, mut rows) in rows {
-        rows.sort();
-        let commands: Vec<&str> = commands.get(of).into_iter().flatten().copied().collect();
-        out.push_str(&format!(
-            "**`{of}`**, from {}\n\n| place | field | fate |\n|---|---|---|\n",
-            commands.join(", ")
-        ));
-        rows.iter().for_each(|(_, row)| out.push_str(row));
-        out.push('\n');
-    }
-    Ok(out)
+    Ok(head + &structures.tables("from"))
 }
 
 #[cfg(test)]

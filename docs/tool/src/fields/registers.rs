@@ -6,16 +6,15 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use hca_firmware::PortKind;
 use hca_spec::cmd::AccessRegIn;
 
-use super::Reasons;
 use super::answers::is_filled;
 use super::bench::{Answer, Bench};
 use super::interface::{Interface, Place};
-use super::probe::{bits_of, put_bits};
 use super::situations::{READ, Situation, WRITE};
+use super::{Reasons, WHYS, settled};
 use crate::source::row;
 
 /// Where the reasons are, from the root.
@@ -41,8 +40,6 @@ const SAID: [(&str, &str, u64); 9] = [
     ("PTYS", "proto_mask", 1),
     ("MTMP", "mte", 1),
 ];
-/// Reasons of refusals that a row has.
-const WHYS: usize = 2;
 /// Least bytes that are sent of a register.
 const ROOM: usize = 0x100;
 
@@ -73,28 +70,9 @@ fn data(answer: &Answer, len: usize) -> Vec<u8> {
     data
 }
 
-/// Bits of a field that are tried: of what is longer, the end.
-fn tried(place: &Place) -> (usize, usize) {
-    let bits = if place.bits == 0 { 32 } else { place.bits.min(64) };
-    (place.at + place.bits.max(bits) - bits, bits)
-}
-
-fn set(data: &[u8], place: &Place, value: u64) -> Vec<u8> {
-    let (at, bits) = tried(place);
-    let mut data = data.to_vec();
-    data.resize(data.len().max((at + bits).div_ceil(8)), 0);
-    put_bits(&mut data, at, bits, value);
-    data
-}
-
-fn get(data: &[u8], place: &Place) -> u64 {
-    let (at, bits) = tried(place);
-    if 8 * data.len() < at + bits { 0 } else { bits_of(data, at, bits) }
-}
-
 /// Other values of a field than one.
 fn others(place: &Place, usual: u64) -> BTreeSet<u64> {
-    let all = u64::MAX >> (64 - tried(place).1);
+    let all = u64::MAX >> (64 - place.tried().1);
     let mut values: BTreeSet<u64> = [0, 1, 2, all, usual ^ 1, all ^ all >> 1].into();
     values.retain(|value| *value <= all && *value != usual);
     values
@@ -123,8 +101,8 @@ impl Register<'_> {
         for place in self.places {
             let said = SAID.iter().find(|(register, name, _)| *register == self.name && *name == place.name);
             match said {
-                Some((_, _, value)) => base = set(&base, place, *value),
-                None if place.name == "local_port" => base = set(&base, place, 1),
+                Some((_, _, value)) => base = place.set(&base, *value),
+                None if place.name == "local_port" => base = place.set(&base, 1),
                 None => {}
             }
         }
@@ -141,7 +119,7 @@ impl Register<'_> {
         for selector in std::iter::once(None).chain(selectors) {
             let values = selector.map_or(1, |place| (1u64 << place.bits).min(VALUES));
             for value in 0..values {
-                let sent = selector.map_or(base.clone(), |place| set(&base, place, value));
+                let sent = selector.map_or(base.clone(), |place| place.set(&base, value));
                 let answer = bench.access(self.number, READ, &sent)?;
                 let came = data(&answer, self.len);
                 let known = forms.iter().any(|form| form.came == came);
@@ -164,10 +142,10 @@ impl Register<'_> {
             if seen.asks {
                 continue;
             }
-            for value in others(place, get(&form.sent, place)) {
-                let answer = bench.access(self.number, READ, &set(&form.sent, place, value))?;
+            for value in others(place, place.get(&form.sent)) {
+                let answer = bench.access(self.number, READ, &place.set(&form.sent, value))?;
                 // But for the field itself, which may come back as it was sent.
-                let [now, before] = [&data(&answer, self.len), &form.came].map(|data| set(data, place, 0));
+                let [now, before] = [&data(&answer, self.len), &form.came].map(|data| place.set(data, 0));
                 seen.asks |= answer.refusal.is_some() || now != before;
             }
         }
@@ -183,7 +161,7 @@ impl Register<'_> {
                 let all = u64::MAX >> (64 - place.bits);
                 let values: BTreeSet<u64> = (1..=8).map(|value| value & all).chain([all]).collect();
                 for value in values {
-                    let base = set(&form.came, place, value);
+                    let base = place.set(&form.came, value);
                     let (answer, ..) = self.written(&base, &base)?;
                     if answer.refusal.is_none() && bases.len() < BASES && !bases.contains(&base) {
                         bases.push(base);
@@ -201,12 +179,12 @@ impl Register<'_> {
             let (before, state, read) = self.written(base, &sent)?;
             let told = data(&before, self.len);
             seen.filled |= before.refusal.is_none() && is_filled(&told, place) && !is_filled(base, place);
-            for value in others(place, get(base, place)) {
-                let (answer, now, then) = self.written(&set(base, place, value), &sent)?;
+            for value in others(place, place.get(base)) {
+                let (answer, now, then) = self.written(&place.set(base, value), &sent)?;
                 match (&before.refusal, &answer.refusal) {
                     (None, Some(refusal)) => _ = seen.refusals.insert(refusal.why.to_owned()),
                     (_, None) => {
-                        let [new, old] = [&answer, &before].map(|a| set(&data(a, self.len), place, 0));
+                        let [new, old] = [&answer, &before].map(|a| place.set(&data(a, self.len), 0));
                         let other = new != old || answer.effects != before.effects || then != read;
                         seen.written |= before.refusal.is_some() || other || now != state;
                     }
@@ -265,7 +243,7 @@ fn known(interface: &Interface) -> Result<Vec<(String, Place, Seen)>> {
                     .find(|group| group.register == *name && place.path.contains(&group.of));
                 let chooser = group.and_then(|group| places.iter().find(|place| place.name == group.field));
                 let of_group = |came: &[u8]| match (group, chooser) {
-                    (Some(group), Some(chooser)) => get(came, chooser) == group.value,
+                    (Some(group), Some(chooser)) => chooser.get(came) == group.value,
                     _ => true,
                 };
                 let mine = |form: &&Form| of_group(&form.came);
@@ -344,16 +322,7 @@ pub fn tables(root: &Path) -> Result<String> {
         let at = Place { within: place.at, ..place.clone() };
         out.push_str(&row(&[&at.spelled(), &name, &text]));
     }
-    let needless: Vec<&str> =
-        ignored.names().chain(untried.names()).filter(|name| !used.contains(*name)).collect();
-    if !unknown.is_empty() || !needless.is_empty() {
-        bail!(
-            "{REASONS}: of {} fields nobody knows what becomes of them:\n{}\nneedless: {}",
-            unknown.len(),
-            unknown.join("\n"),
-            needless.join(" ")
-        );
-    }
+    settled(REASONS, "what becomes of them", &unknown, [&ignored, &untried], &used)?;
     let [filled, asks, written, untried, ignored] = counts;
     Ok(format!(
         "{} registers, {fields} fields: {filled} filled, {asks} ask, {written} written, {untried} only in states that the tries don't reach, {ignored} ignored, 0 unknown. A field may be \
