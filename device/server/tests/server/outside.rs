@@ -1,13 +1,11 @@
 //! Links that lead out of the model, as whoever runs a server sees them.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::Server;
+use crate::common::Server;
 use hca_server::engine::Role;
 use serde_json::{Value, json};
 

@@ -1,12 +1,10 @@
 //! What a client's memory files can do to others: nothing.
 
-mod common;
-
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-use common::{IDENTITY, Server, access, dma_map, memfd};
+use crate::common::{IDENTITY, Server, access, dma_map, memfd};
 use nix::libc::{ENODEV, ENOSPC};
 
 const BASE: u64 = 0x1_0000_0000;

@@ -1,11 +1,9 @@
 //! Hosts in processes of their own, over PCI Express: what happens does not depend on who is where, and who is gone is missed.
 
-mod common;
-
 use std::io::Read;
 use std::process::Child;
 
-use common::{Running, Scratch, Sums, sim};
+use crate::common::{Running, Scratch, Sums, sim};
 
 /// Two hosts at a switch and one at another, whose adapters are in so many processes.
 fn topology(processes: usize, hca: &str) -> String {

@@ -1,11 +1,9 @@
 //! Clients that break the rules: proper errors, the stream in step, the server alive.
 
-mod common;
-
 use std::io::Write;
 use std::os::fd::AsRawFd;
 
-use common::{IDENTITY, Raw, Server, access, dma_map, dma_unmap, eventfd, memfd, set_irqs};
+use crate::common::{IDENTITY, Raw, Server, access, dma_map, dma_unmap, eventfd, memfd, set_irqs};
 use memmap2::{MmapMut, MmapOptions};
 use nix::libc::{EEXIST, EINVAL, EMSGSIZE, ENOTSUP, EOVERFLOW, EPERM};
 use proptest::prelude::*;

@@ -1,12 +1,10 @@
 //! Datagrams of a tunnel that come again: at once and later, on another link, in the other direction, after either side was started
 //! again. Over real sockets: the server has one end of two links, the test the other, and keeps what it hears and says.
 
-mod common;
-
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use common::Server;
+use crate::common::Server;
 use hca_server::engine::Role;
 use hca_server::topology::Topology;
 use hca_server::tunnel::key::{Key, NONCE_SIZE};

@@ -1,7 +1,5 @@
 //! The program as its users and `hca-vm` run it: standard output, exit codes, signals.
 
-mod common;
-
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
@@ -14,7 +12,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use common::{Running, Scratch};
+use crate::common::{Running, Scratch};
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_softhca"));

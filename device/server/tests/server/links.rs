@@ -1,13 +1,11 @@
 //! Links by command, and links between two servers over UDP.
 
-mod common;
-
 use std::fs::Permissions;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use common::Server;
+use crate::common::Server;
 use hca_server::engine::Role;
 use hca_server::tunnel::key::Key;
 use serde_json::{Value, json};

@@ -1,7 +1,5 @@
 //! What tests of the program share.
 
-#![allow(dead_code, reason = "each test file has what it needs of it")]
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 

@@ -3,11 +3,9 @@
 //! Its known faults are worked around: `resettable()` is inverted, and it neither looks at error
 //! replies nor reads past them, so only calls that succeed go through it.
 
-mod common;
-
 use std::os::fd::AsRawFd;
 
-use common::{Server, eventfd, memfd};
+use crate::common::{Server, eventfd, memfd};
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_INFO_NORESIZE, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD,
     VFIO_IRQ_SET_DATA_NONE, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,

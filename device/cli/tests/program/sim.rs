@@ -1,12 +1,10 @@
 //! `softhca sim`: a topology in one process and in several gives the same, and a process that ends takes the others along.
 
-mod common;
-
 use std::io::{BufRead, Read};
 use std::path::Path;
 use std::process::Command;
 
-use common::{Running, Scratch, Sums, sim};
+use crate::common::{Running, Scratch, Sums, sim};
 
 /// Switches in a line with two hosts each: equal cables, so that as much happens at the same time as can. Switch `i` and its
 /// hosts are in process `i * processes / SWITCHES`, but hosts may be apart from their switches.

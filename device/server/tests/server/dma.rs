@@ -1,14 +1,12 @@
 //! The adapter's own accesses to guest memory, by way of a command: they happen only where and
 //! when they may.
 
-mod common;
-
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use common::{IDENTITY, Raw, Server, dma_map, dma_unmap, memfd};
+use crate::common::{IDENTITY, Raw, Server, dma_map, dma_unmap, memfd};
 
 const BASE: u64 = 0x1_0000_0000;
 const SIZE: u64 = 0x10000;
