@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use hca_server::control;
 use hca_server::topology::Topology;
-use hca_server::topology::faults::Keys;
+use hca_server::topology::faults::{Keys, TEXTS};
 use serde_json::{Map, Value, json};
 
 use crate::cli::print;
@@ -157,9 +157,12 @@ fn faults_of(file: &Path) -> anyhow::Result<Vec<Keys>> {
     Ok(keys)
 }
 
-/// `KEY=VALUE`, with the value as what it looks like: a switch, a number, text.
+/// `KEY=VALUE`, with the value as what it looks like if its key does not say that it is text: a switch, a number, text.
 fn pair(text: &str) -> Result<(String, Value), String> {
     let Some((key, value)) = text.split_once('=') else { return Err("must be KEY=VALUE".into()) };
+    if TEXTS.contains(&key) {
+        return Ok((key.to_owned(), json!(value)));
+    }
     let value = match (value.parse::<bool>(), value.parse::<i64>(), value.parse::<f64>()) {
         (Ok(switch), ..) => json!(switch),
         (_, Ok(whole), _) => json!(whole),
@@ -314,6 +317,8 @@ mod tests {
         assert_eq!(pair("frozen=true"), Ok(("frozen".into(), json!(true))));
         assert_eq!(pair("status=0xf"), Ok(("status".into(), json!("0xf"))));
         assert_eq!(pair("opcode=CREATE_CQ"), Ok(("opcode".into(), json!("CREATE_CQ"))));
+        assert_eq!(pair("data=00"), Ok(("data".into(), json!("00"))), "digits of bytes");
+        assert_eq!(pair("at=7"), Ok(("at".into(), json!("7"))), "a host may be called that");
         assert!(pair("nonsense").is_err());
     }
 

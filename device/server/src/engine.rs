@@ -362,12 +362,14 @@ impl Engine {
     }
 
     /// Lets adapters go on for whose accesses to memory without a descriptor answers came. Returns true if there are any.
+    ///
+    /// An answer that is here goes before what is due and has not run: no timer runs out for what only the server was late with.
     fn take_answers(&mut self) -> bool {
         let mut any = false;
         for slot in &mut self.slots {
             if slot.function.take_answers() {
                 any = true;
-                let now = self.pacer.catch_up(&mut self.world);
+                let now = self.pacer.arrival(&self.world);
                 self.world.memory_changed(now, slot.function.place());
             }
         }

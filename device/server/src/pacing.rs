@@ -263,8 +263,8 @@ impl Pacer {
         world.next_event().map_or(Ps::ZERO, |next| Ps(host.saturating_sub(next.0)))
     }
 
-    /// When what came over a wire is there: now, or, while something is due that has not run, at the time that the model has
-    /// reached. How long it has waited then nobody knows, and so no timer runs out before it.
+    /// When what came over a wire, or a host's answer, is there: now, or, while something is due that has not run, at the time
+    /// that the model has reached. How long it has waited then nobody knows, and so no timer runs out before it.
     pub fn arrival(&self, world: &World) -> Ps {
         if let Some(player) = self.seam.player() {
             return player.arrival(world);

@@ -297,7 +297,7 @@ impl Replay {
                     function.writes_are_seen();
                 }
                 if news {
-                    let (now, place) = (self.pacer.catch_up(&mut self.world), function.place());
+                    let (now, place) = (self.pacer.arrival(&self.world), function.place());
                     self.world.memory_changed(now, place);
                 }
                 Ok(())

@@ -53,6 +53,10 @@ impl fmt::Display for Scalar {
 /// The keys of a fault.
 pub type Keys = BTreeMap<String, Scalar>;
 
+/// Keys whose values are text even where they look like numbers: names, and digits of bytes.
+pub const TEXTS: [&str; 10] =
+    ["at", "on", "action", "name", "until", "side", "error", "prefix", "data", "header"];
+
 /// A fault of a topology.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scripted {
@@ -100,6 +104,7 @@ impl Left {
     }
 
     fn text(&mut self, key: &'static str) -> Result<Option<String>, Wrong> {
+        debug_assert!(TEXTS.contains(&key), "{key} is not among the keys that are text");
         match self.take(key) {
             None => Ok(None),
             Some(Scalar::Text(text)) => Ok(Some(text)),
