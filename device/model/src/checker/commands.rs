@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hca_firmware::Snapshot;
 use hca_firmware::icm::Buffer;
 use hca_spec::be32;
-use hca_spec::cmd::{CreateCqIn, CreateQpIn, CreateRmpIn, CreateSqIn, CreateSrqIn};
+use hca_spec::cmd::{CreateCqIn, CreateQpIn, CreateRmpIn, CreateSqIn, CreateSrqIn, FunctionIn};
 use hca_spec::command::{
     CommandEntry, INLINE, INLINE_INPUT, INLINE_OUTPUT, MAILBOX_DATA, MailboxBlock, Opcode, Status,
 };
@@ -29,7 +29,7 @@ const PAGE: u64 = 4096;
 const MOST_PAGES: usize = 64;
 /// Mailboxes of an input that are looked at.
 const MOST_MAILBOXES: usize = 64;
-/// TEARDOWN_HCA op_mod: in good order. Others don't wait for anything to be destroyed.
+/// PROFILE of TEARDOWN_HCA: in good order. Others don't wait for anything to be destroyed.
 const GRACEFUL: u32 = 0;
 
 /// An entry of the command queue as it is in memory.
@@ -48,8 +48,10 @@ impl Entry {
         Opcode::from_u16((be32(self.0.bytes(), INLINE_INPUT) >> 16) as u16)
     }
 
-    fn modifier(&self) -> u32 {
-        be32(self.0.bytes(), INLINE_INPUT + 4) & 0xffff
+    /// That of TEARDOWN_HCA.
+    fn profile(&self) -> u32 {
+        let input = self.0.bytes().get(INLINE_INPUT..).unwrap_or_default();
+        FunctionIn::from_prefix_or_zero(input).get(FunctionIn::PROFILE)
     }
 
     /// Whether it gave pages, or took them back.
@@ -140,7 +142,7 @@ pub(super) fn executed(
             | Opcode::CreateRmp
             | Opcode::CreateXrq,
         ) => drop(inputs.0.insert(slot, entry.input(function))),
-        Some(Opcode::TeardownHca) if entry.modifier() == GRACEFUL => {
+        Some(Opcode::TeardownHca) if entry.profile() == GRACEFUL => {
             if let Some(left) = fw.at_teardown() {
                 objects_left(Subject::command(slot), &left, "TEARDOWN_HCA", tell);
             }
