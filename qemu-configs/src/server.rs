@@ -18,10 +18,10 @@ pub const SERVER_VARIABLE: &str = "SOFTHCA_BIN";
 /// What cargo is to do, and as optimised as we are.
 ///
 /// Debug builds are of `cargo test --workspace`, which has built the program already, for its own integration
-/// tests. Asking for one of these again, in the same way, finds that very binary: `cargo build` would
-/// choose other features of the dependencies and build nearly everything once more.
+/// tests. Asking for one of these again, and for all programs, finds that very binary: `cargo build`, or the test alone, would
+/// choose other features of the dependencies and build nearly everything once more. `.ci/run` looks whether it is so.
 const BUILD: &[&str] = if cfg!(debug_assertions) {
-    &["test", "--no-run", "--workspace", "--test", "program"]
+    &["test", "--no-run", "--workspace", "--bins", "--test", "program"]
 } else {
     &["build", "--release", "-p", "softhca"]
 };

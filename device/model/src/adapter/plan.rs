@@ -435,8 +435,10 @@ impl Core<'_> {
     /// A request of the peer.
     fn plan_request(&self, qp: &QueuePair, repr: &Repr, payload: Payload<'_>) {
         self.plan_completions(qp);
-        // Answers tell of credits.
-        if matches!(qp.rq, ReceiveQueue::Own { .. }) {
+        // Answers tell of credits. Of a message of many packets only the last one asks for an answer, as a rule.
+        let is_again = repr.psn.since(qp.responder.epsn) < 0;
+        let answers_itself = repr.operation == Operation::ReadRequest || repr.operation.is_atomic();
+        if (repr.ack_req || answers_itself || is_again) && matches!(qp.rq, ReceiveQueue::Own { .. }) {
             self.touch(qp.params.doorbell_record, 4);
         }
         let Ok(target) = qp.target(&self.view(), repr) else { return };
