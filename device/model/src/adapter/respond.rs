@@ -579,7 +579,12 @@ impl Core<'_> {
         };
         let free = self.chip.units.send(now, qp.qpn.0, service);
         let carries = data.is_some();
-        let ready = self.chip.units.gather(now, qp.qpn.0, free, data.into_iter()).max(executed);
+        let units = &mut self.chip.units;
+        let ready = match repr.operation {
+            Operation::Acknowledge => free,
+            _ => units.put_together(now, qp.qpn.0, free, 0, data.into_iter()),
+        };
+        let ready = ready.max(executed);
         let departs = self.chip.units.answer_departs(qp.qpn.0, ready);
         let (qpn, psn, operation, bytes) = (qp.qpn, repr.psn, repr.operation, packet.len() as u32);
         self.note_job(now, free, service, Event::Respond { qpn, psn, operation, bytes });

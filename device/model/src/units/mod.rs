@@ -13,6 +13,7 @@ mod cache;
 mod calendar;
 mod frames;
 mod notes;
+mod outlet;
 #[cfg(test)]
 mod published;
 mod series;
@@ -27,6 +28,7 @@ use frames::FramePipe;
 pub use frames::Lookups;
 pub(crate) use notes::Note;
 use notes::{Access, Notes};
+use outlet::Outlet;
 pub(crate) use series::{Receives, Sends};
 use walks::Walks;
 
@@ -124,6 +126,8 @@ pub struct Units {
     /// What frames of Ethernet queues pass, by direction.
     frames_in: FramePipe,
     frames_out: FramePipe,
+    /// What packets of queue pairs pass behind the units that send.
+    outlet: Outlet,
     /// When each slot of the atomic engine is free.
     atomic_slots: Vec<Ps>,
     /// When the atomic that began last in each queue of the engine did.
@@ -177,6 +181,7 @@ impl Units {
             wqes: WqeCache::new(cache.wqe_blocks.get(), cache.wqe_ways.get()),
             frames_in: FramePipe::inward(timing),
             frames_out: FramePipe::outward(timing),
+            outlet: Outlet::new(timing),
             atomic_slots: vec![Ps::ZERO; receive.atomic_slots.get().min(MANY) as usize],
             atomic_queues: vec![Ps::ZERO; receive.atomic_queues.get().min(MANY) as usize],
             locks: Vec::new(),
@@ -628,6 +633,7 @@ impl Rebase for Units {
             wqes,
             frames_in,
             frames_out,
+            outlet,
             atomic_slots,
             atomic_queues,
             locks,
@@ -667,6 +673,7 @@ impl Rebase for Units {
         wqes.rebase(by);
         frames_in.rebase(by);
         frames_out.rebase(by);
+        outlet.rebase(by);
         atomic_slots.rebase(by);
         atomic_queues.rebase(by);
         locks.rebase(by);

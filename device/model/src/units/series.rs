@@ -128,7 +128,8 @@ impl Units {
         data: &Place,
     ) -> Option<Sends> {
         // A packet whose bookings are not past has tags of its own.
-        let reads = self.bus.alike_reads(data.va, data.len, RECENT + 1)?;
+        let reads =
+            self.bus.alike_reads(data.va, data.len, RECENT + 1).filter(|_| !self.outlet.is_there())?;
         let lane = *self.lane(number);
         let known = self.contexts.used_last(number.into()) && self.keys.used_last(data.key.into());
         let (up, down) = self.bus.ahead();
@@ -365,7 +366,7 @@ mod tests {
     /// One by one, as packets are booked.
     fn send(units: &mut Units, answers: bool, now: Ps, data: Place) -> (Ps, Ps) {
         let free = units.send(now, 3, SERVICE);
-        let ready = units.gather(now, 3, free, std::iter::once(data));
+        let ready = units.put_together(now, 3, free, 0, std::iter::once(data));
         (free, if answers { units.answer_departs(3, ready) } else { units.depart(3, ready) })
     }
 

@@ -120,6 +120,23 @@ impl<'a> Cursor<'a> {
 }
 
 impl Wqe {
+    /// Lines of 64 bytes that it has behind the first, as data in it makes them.
+    pub(crate) fn further_lines(&self) -> u64 {
+        /// Bytes of the control segment, of an address vector, of a remote address, and before the data.
+        const CONTROL: u64 = 16;
+        const VECTOR: u64 = 48;
+        const REMOTE: u64 = 16;
+        const HEADER: u64 = 4;
+        const LINE: u64 = 64;
+        let inline: u64 = self.pieces.iter().filter(|piece| !piece.is_memory()).map(Piece::len).sum();
+        if inline == 0 {
+            return 0;
+        }
+        let vector = if self.datagram.is_some() || self.target.is_some() { VECTOR } else { 0 };
+        let remote = self.remote.map_or(0, |_| REMOTE);
+        (CONTROL + vector + remote + HEADER + inline).div_ceil(LINE) - 1
+    }
+
     /// A WQE of which no more is known.
     pub(super) const fn new(index: u16, opcode: SendOpcode) -> Self {
         Self {
@@ -324,6 +341,25 @@ mod tests {
         let w = parse(&b).unwrap();
         assert_eq!((w.index, w.signaled, w.length, w.remote), (7, true, 5, Some((0x1000, Mkey(0x42)))));
         assert_eq!(w.pieces, [Piece::Inline(Inline::from_slice(b"hello"))]);
+    }
+
+    #[test]
+    fn data_makes_further_lines() {
+        let mut wqe = Wqe::unreadable(9);
+        let mut lines = |pieces: &[Piece]| {
+            wqe.pieces = pieces.to_vec();
+            wqe.further_lines()
+        };
+        let inline = |len| [Piece::Inline(Inline::from_elem(1, len))];
+        assert_eq!([lines(&inline(44)), lines(&inline(45))], [0, 1], "16 and 4 bytes are before it");
+        let memory = Piece::Memory { key: Mkey(1), va: 0, len: 4096 };
+        assert_eq!([lines(&[]), lines(&[memory])], [0, 0], "what it points to is not in it");
+        wqe.remote = Some((0, Mkey(1)));
+        wqe.pieces = inline(28).to_vec();
+        assert_eq!(wqe.further_lines(), 0);
+        (wqe.remote, wqe.datagram) = (None, Some(Datagram::new()));
+        wqe.pieces = inline(60).to_vec();
+        assert_eq!(wqe.further_lines(), 1);
     }
 
     #[test]

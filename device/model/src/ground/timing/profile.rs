@@ -235,6 +235,8 @@ pub(crate) struct Send {
     pub(crate) packet_ns: Ns,
     pub(crate) pause_ns: Ns,
     pub(crate) pipeline_ns: Ns,
+    pub(crate) shared_ns: Ns,
+    pub(crate) shared_line_ns: Ns,
     pub(crate) prefetch_bytes: Count,
     pub(crate) prefetches: Count,
 }
