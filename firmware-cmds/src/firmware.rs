@@ -20,7 +20,7 @@ use crate::object::Kind;
 use crate::pages::Pages;
 use crate::personality::{Personality, PortKind};
 use crate::ports::Ports;
-use crate::profile::{Config, general_max, initial};
+use crate::profile::{Config, general_max, initial, paging};
 use crate::steering::{Offer, Steering};
 use crate::sw_icm::SwIcm;
 use crate::virtual_functions::Capabilities;
@@ -235,7 +235,7 @@ impl Firmware {
             general: initial(general_max),
             general_max,
             atomic: config.personality.capabilities.atomic,
-            odp: config.personality.capabilities.odp_initial,
+            odp: paging(&config).1,
             granted: None,
             interrupt_delays: BTreeMap::new(),
             pages: Pages::new(config.icm_pages),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hca_spec::caps::{General, object_type};
+use hca_spec::caps::{General, Odp, OdpScheme, object_type};
 
 use crate::function::FunctionId;
 use crate::personality::{Personality, PortKind};
@@ -30,6 +30,8 @@ pub struct Config {
     pub blueflame: bool,
     /// Whether keys of encryption are imported wrapped, if the adapter has any: a choice that its vendor made.
     pub wrapped_keys: bool,
+    /// Whether drivers may have page faults name keys and addresses (the memory scheme), if the adapter's kind has that.
+    pub memory_page_faults: bool,
     /// Whether SMPs of the host leave the adapter. If not it can neither find nor set what else is in the subnet.
     pub may_manage: bool,
     /// Number of the PCI bus that it says it is on. Hardware reads it off configuration writes, which no front end passes on with it: it is
@@ -64,6 +66,7 @@ impl Config {
             timer_khz: 156_250,
             blueflame: false,
             wrapped_keys: false,
+            memory_page_faults: false,
             may_manage: true,
             bus: 1,
             icm_pages: ICM_PAGES,
@@ -114,6 +117,20 @@ pub fn general_max(config: &Config) -> General {
     c.set(General::DEVICE_FREQUENCY_KHZ, config.timer_khz);
     c
 }
+
+/// What may meet a page that is not present, at most and before a driver sets it: what its kind can, as far as its options leave it.
+pub(crate) fn paging(config: &Config) -> (Odp, Odp) {
+    let capabilities = &config.personality.capabilities;
+    let (mut most, mut first) = (capabilities.odp, capabilities.odp_initial);
+    if !config.memory_page_faults {
+        for odp in [&mut most, &mut first] {
+            odp.set(Odp::MEM_PAGE_FAULT, 0);
+            *odp.memory_mut() = OdpScheme::new();
+        }
+    }
+    (most, first)
+}
+
 /// Capabilities before a driver has set some: a driver says by itself that it hears of restarts.
 pub(crate) fn initial(mut general: General) -> General {
     general.set(General::PCI_SYNC_FOR_FW_UPDATE_EVENT, 0);

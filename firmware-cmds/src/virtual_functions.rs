@@ -10,7 +10,7 @@
 use hca_spec::caps::{Atomic, General, Odp, OdpScheme};
 
 use crate::function::FunctionId;
-use crate::profile::{Config, general_max, initial};
+use crate::profile::{Config, general_max, initial, paging};
 
 /// What two pages about a scheme of paging have in common.
 fn common_paging(a: &OdpScheme, b: &OdpScheme) -> OdpScheme {
@@ -33,12 +33,12 @@ impl Capabilities {
     /// The most that a function of such an adapter can do.
     pub(crate) fn most(config: &Config) -> Self {
         let kind = &config.personality.capabilities;
-        Self { general: general_max(config), atomic: kind.atomic, odp: kind.odp }
+        Self { general: general_max(config), atomic: kind.atomic, odp: paging(config).0 }
     }
 
     /// What a function that can do this at most begins with.
     pub(crate) fn initial(&self, config: &Config) -> Self {
-        let (mut odp, first) = (self.odp, &config.personality.capabilities.odp_initial);
+        let (mut odp, (_, first)) = (self.odp, paging(config));
         *odp.transport_mut() = common_paging(odp.transport(), first.transport());
         *odp.memory_mut() = common_paging(odp.memory(), first.memory());
         odp.set(Odp::MEM_PAGE_FAULT, odp.get(Odp::MEM_PAGE_FAULT) & first.get(Odp::MEM_PAGE_FAULT));

@@ -143,7 +143,13 @@ fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
 /// An adapter after INIT_HCA, brought there by the templates; adds the commands to `executed`.
 fn power_on(port_kind: PortKind, executed: &mut HashSet<Opcode>) -> Firmware {
     let personality = Personality::named("connectx6dx").expect("the one with the most commands");
-    let mut fw = Firmware::new(Config { personality, blueflame: true, port_kind, ..Config::default() });
+    let mut fw = Firmware::new(Config {
+        personality,
+        blueflame: true,
+        memory_page_faults: true,
+        port_kind,
+        ..Config::default()
+    });
     let mut run = |input: &[u8]| {
         let Execution::Done(out) = fw.execute(input, 0x1010, &mut Vec::new()) else { panic!("waits") };
         assert_eq!(out[0], 0);

@@ -18,6 +18,7 @@ pub const WITH_MEMORY_PAGE_FAULTS: &str = "connectx6dx";
 pub fn set_kind(config: &mut WorldConfig, kind: &str) {
     for hca in &mut config.hcas {
         hca.firmware.personality = Personality::named(kind).expect("there is one");
+        hca.firmware.memory_page_faults = kind == WITH_MEMORY_PAGE_FAULTS;
     }
 }
 

@@ -122,6 +122,7 @@ pub(crate) fn bare_world(
             personality: Arc::clone(&hca.personality),
             blueflame: hca.blueflame,
             wrapped_keys: hca.wrapped_keys,
+            memory_page_faults: hca.memory_page_faults,
             may_manage: host.may_manage,
             bus: bus(host, hca),
             icm_pages: u32::try_from(hca.icm_bytes / 4096).unwrap_or(u32::MAX),

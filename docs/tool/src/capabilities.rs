@@ -59,6 +59,11 @@ fn circumstances() -> Vec<Circumstance> {
             &[0, 3, 5],
             Config { wrapped_keys: true, ..of("connectx6dx") },
         ),
+        (
+            "by `connectx6dx` with `memory_page_faults = true`",
+            &[0, 3, 5],
+            Config { memory_page_faults: true, ..of("connectx6dx") },
+        ),
     ]
     .map(|(when, like, config)| Circumstance { when, like, config })
     .into()

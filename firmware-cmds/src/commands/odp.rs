@@ -155,7 +155,12 @@ mod tests {
     #[test]
     fn a_driver_chooses_the_memory_scheme() {
         let personality = Personality::named("connectx6dx").unwrap();
-        let mut b = Bench::with(Config { personality, ..Config::default() });
+        let plain = Config { personality, ..Config::default() };
+        let mut b = Bench::with(plain.clone());
+        b.ok(Opcode::EnableHca, 0);
+        let max = paging(&mut b, 0);
+        assert_eq!((max.get(Odp::MEM_PAGE_FAULT), max.memory()), (0, &OdpScheme::new()), "it is an option");
+        let mut b = Bench::with(Config { memory_page_faults: true, ..plain });
         b.ok(Opcode::EnableHca, 0);
         let (max, now) = (paging(&mut b, 0), paging(&mut b, CAP_CURRENT));
         assert_eq!((max.get(Odp::MEM_PAGE_FAULT), now.get(Odp::MEM_PAGE_FAULT)), (1, 0));

@@ -41,9 +41,9 @@ const LOG_METERS: u32 = 12;
 /// Registers that they write colors into: C0 to C5, those that entries can change. Estimate.
 const COLOR_REGISTERS: u32 = 0x3f;
 
-/// Page faults that name keys and addresses, if a driver asks for them. What may meet a page is on from the start: drivers read
-/// it and don't ask for it (mlx5 driver, `handle_hca_cap_odp`). No public list of adapters says which have the scheme: that this
-/// one does, and that it is for the transports of the other scheme, is an estimate.
+/// Page faults that name keys and addresses, if a driver asks for them: an option ([`Config::memory_page_faults`](crate::Config)). What may
+/// meet a page is on from the start: drivers read it and don't ask for it (mlx5 driver, `handle_hca_cap_odp`). No public list of adapters says
+/// which have the scheme: that this one does, and that it is for the transports of the other scheme, is an estimate.
 fn faults_of_memory(initial: &mut Odp, most: &mut Odp) {
     let (transport, memory) = (*most.transport(), most.memory_mut());
     memory.set(OdpScheme::PAGE_PREFETCH, 1);

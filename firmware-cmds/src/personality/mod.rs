@@ -235,6 +235,11 @@ impl Personality {
         self.capabilities.general.get(General::CRYPTO) == 1
     }
 
+    /// Whether page faults can name keys and addresses.
+    pub fn pages_by_memory(&self) -> bool {
+        self.capabilities.odp.get(Odp::MEM_PAGE_FAULT) == 1
+    }
+
     /// The same with other ports, for tests: what is not in the list of kinds is not offered to users.
     #[must_use]
     pub fn with_ports(mut self, ports: Vec<PortProfile>) -> Self {

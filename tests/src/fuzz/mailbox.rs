@@ -33,7 +33,8 @@ impl Executor for Direct {
 /// An adapter's firmware that has every command of its link layer, up to INIT_HCA, and objects of every kind.
 pub(super) fn direct(port_kind: PortKind) -> (Direct, Objects) {
     let personality = Personality::named("connectx6dx").expect("the one with the most commands");
-    let config = Config { personality, blueflame: true, port_kind, ..Config::default() };
+    let config =
+        Config { personality, blueflame: true, memory_page_faults: true, port_kind, ..Config::default() };
     let mut e = Direct { firmware: Firmware::new(config), effects: Vec::new() };
     e.firmware.ports.set_link(1, Some(PortLink::default()), &mut e.effects);
     bring_up(&mut e);

@@ -116,6 +116,7 @@ fn world() -> World {
         firmware: hca_firmware::Config {
             blueflame: HcaId(i as usize) == VICTIM,
             // The kind that has the most.
+            memory_page_faults: true,
             personality: Personality::named("connectx6dx").expect("there is one"),
             ..hca_firmware::Config::with_guid(0x0002_c903_00a0_0001 + i)
         },

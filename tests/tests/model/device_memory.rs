@@ -24,7 +24,9 @@ fn rig() -> (Pair<ModelBus>, DeviceMemory, Mr) {
 /// One adapter of that kind.
 pub(crate) fn world_of(kind: &'static str) -> World {
     let personality = Personality::named(kind).expect("there is one");
-    world_with(FirmwareConfig { personality, ..FirmwareConfig::with_guid(0x0002_c903_00a0_0001) }, kind)
+    let memory_page_faults = personality.pages_by_memory();
+    let firmware = FirmwareConfig::with_guid(0x0002_c903_00a0_0001);
+    world_with(FirmwareConfig { personality, memory_page_faults, ..firmware }, kind)
 }
 
 /// One adapter, with the times of a kind.

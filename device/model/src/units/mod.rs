@@ -13,10 +13,10 @@ mod cache;
 mod calendar;
 mod frames;
 mod notes;
-mod outlet;
 #[cfg(test)]
 mod published;
 mod series;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod walks;
@@ -28,8 +28,8 @@ use frames::FramePipe;
 pub use frames::Lookups;
 pub(crate) use notes::Note;
 use notes::{Access, Notes};
-use outlet::Outlet;
 pub(crate) use series::{Receives, Sends};
+use shared::SharedStage;
 use walks::Walks;
 
 /// log2 of the calendar pages of the processing units in ps: 65 ns, about a job.
@@ -127,7 +127,7 @@ pub struct Units {
     frames_in: FramePipe,
     frames_out: FramePipe,
     /// What packets of queue pairs pass behind the units that send.
-    outlet: Outlet,
+    shared: SharedStage,
     /// When each slot of the atomic engine is free.
     atomic_slots: Vec<Ps>,
     /// When the atomic that began last in each queue of the engine did.
@@ -181,7 +181,7 @@ impl Units {
             wqes: WqeCache::new(cache.wqe_blocks.get(), cache.wqe_ways.get()),
             frames_in: FramePipe::inward(timing),
             frames_out: FramePipe::outward(timing),
-            outlet: Outlet::new(timing),
+            shared: SharedStage::new(timing),
             atomic_slots: vec![Ps::ZERO; receive.atomic_slots.get().min(MANY) as usize],
             atomic_queues: vec![Ps::ZERO; receive.atomic_queues.get().min(MANY) as usize],
             locks: Vec::new(),
@@ -633,7 +633,7 @@ impl Rebase for Units {
             wqes,
             frames_in,
             frames_out,
-            outlet,
+            shared,
             atomic_slots,
             atomic_queues,
             locks,
@@ -673,7 +673,7 @@ impl Rebase for Units {
         wqes.rebase(by);
         frames_in.rebase(by);
         frames_out.rebase(by);
-        outlet.rebase(by);
+        shared.rebase(by);
         atomic_slots.rebase(by);
         atomic_queues.rebase(by);
         locks.rebase(by);

@@ -129,7 +129,7 @@ impl Units {
     ) -> Option<Sends> {
         // A packet whose bookings are not past has tags of its own.
         let reads =
-            self.bus.alike_reads(data.va, data.len, RECENT + 1).filter(|_| !self.outlet.is_there())?;
+            self.bus.alike_reads(data.va, data.len, RECENT + 1).filter(|_| !self.shared.is_there())?;
         let lane = *self.lane(number);
         let known = self.contexts.used_last(number.into()) && self.keys.used_last(data.key.into());
         let (up, down) = self.bus.ahead();

@@ -419,6 +419,13 @@ impl Source<'_> {
             }
             wrapped => wrapped.is_some_and(Spanned::into_inner),
         };
+        let memory_page_faults = match raw.memory_page_faults {
+            Some(memory) if *memory.get_ref() && !personality.pages_by_memory() => {
+                let reason = format!("page faults of a {} name queues only", personality.name);
+                return Err(self.error(memory.span(), "host.hca.memory_page_faults", reason));
+            }
+            memory => memory.is_some_and(Spanned::into_inner),
+        };
         let icm_bytes = match raw.icm.as_ref().map(|text| (text.span(), parse_size(text.get_ref()))) {
             None => DEFAULT_ICM,
             Some((_, Some(bytes))) if (LEAST_ICM..=DEFAULT_ICM).contains(&bytes) => bytes,
@@ -474,6 +481,7 @@ impl Source<'_> {
             port_type,
             blueflame,
             wrapped_keys,
+            memory_page_faults,
             diagnoses: raw.diagnoses,
             icm_bytes,
             capture_bytes,

@@ -247,6 +247,8 @@ pub struct Hca {
     pub blueflame: bool,
     /// Whether keys of encryption are imported wrapped, by an adapter that has any.
     pub wrapped_keys: bool,
+    /// Whether drivers may have page faults name keys and addresses, of an adapter that has that.
+    pub memory_page_faults: bool,
     /// Whether its host can read what is diagnosed of its driver, in a capability.
     pub diagnoses: bool,
     /// What its host's objects may cost the server, in bytes of the memory that the host gives to the firmware for them.

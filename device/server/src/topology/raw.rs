@@ -101,6 +101,7 @@ pub(super) struct RawHca {
     #[serde(default)]
     pub(super) blueflame: bool,
     pub(super) wrapped_keys: Option<Spanned<bool>>,
+    pub(super) memory_page_faults: Option<Spanned<bool>>,
     #[serde(default)]
     pub(super) diagnoses: bool,
     pub(super) icm: Option<Spanned<String>>,

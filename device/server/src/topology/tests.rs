@@ -119,6 +119,12 @@ fn errors_name_file_line_key_and_reason() {
             "host.hca.wrapped_keys",
             "a connectx4 has no encryption",
         ),
+        (
+            &format!("{host}memory_page_faults = true\n"),
+            4,
+            "host.hca.memory_page_faults",
+            "page faults of a connectx4 name queues only",
+        ),
         (&format!("{host}profile = \"cx9\"\n"), 4, "host.hca.profile", "no profile"),
         (&format!("{host}rom = \"nowhere.rom\"\n"), 4, "host.hca.rom", "nowhere.rom: No such file"),
         (&format!("{host}rom = \"/etc\"\n"), 4, "host.hca.rom", "/etc: is not a file"),

@@ -71,8 +71,13 @@ impl Bench {
 
     fn powered_on(port_kind: PortKind) -> Result<Self> {
         let personality = Personality::named("connectx6dx").context("the kind with the most commands")?;
-        let mut firmware =
-            Firmware::new(Config { personality, blueflame: true, port_kind, ..Config::default() });
+        let mut firmware = Firmware::new(Config {
+            personality,
+            blueflame: true,
+            memory_page_faults: true,
+            port_kind,
+            ..Config::default()
+        });
         firmware.ports.add_virtual_function(FunctionId(1));
         let fixture = Fixture::new(0x10_0000, 0x20_0000, 0x4000_0000);
         Ok(Self { firmware, fixture, input: Vec::new() })

@@ -51,7 +51,13 @@ const LAYERS: [PortKind; 2] = [PortKind::InfiniBand, PortKind::Ethernet];
 /// An adapter that has every command of its link layer, in that state.
 fn bench(port_kind: PortKind, state: State) -> Bench {
     let personality = Personality::named("connectx6dx").expect("the one with the most commands");
-    let mut b = Bench::with(Config { personality, blueflame: true, port_kind, ..Config::default() });
+    let mut b = Bench::with(Config {
+        personality,
+        blueflame: true,
+        memory_page_faults: true,
+        port_kind,
+        ..Config::default()
+    });
     if state >= State::Enabled {
         b.ok(Opcode::EnableHca, 0);
         b.give_pages(b.fw.pages.init());

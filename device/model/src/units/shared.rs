@@ -19,13 +19,13 @@ fn lines_touched(data: &Place) -> u64 {
 
 /// One for all units of an adapter, or none.
 #[derive(Clone, Debug)]
-pub(super) struct Outlet {
+pub(super) struct SharedStage {
     packets: Calendar,
     packet: Ps,
     line: Ps,
 }
 
-impl Outlet {
+impl SharedStage {
     pub(super) fn new(timing: &Timing) -> Self {
         let send = &timing.profile().send;
         let (packet, line) = (send.shared_ns.0, send.shared_line_ns.0);
@@ -58,16 +58,16 @@ impl Units {
         further: u64,
         spans: impl Iterator<Item = Place>,
     ) -> Ps {
-        if !self.outlet.is_there() {
+        if !self.shared.is_there() {
             return self.gather(now, number, free, spans);
         }
         let mut lines = further;
         let ready = self.gather(now, number, free, spans.inspect(|span| lines += lines_touched(span)));
-        self.outlet.pass(now, ready, lines)
+        self.shared.pass(now, ready, lines)
     }
 }
 
-impl Rebase for Outlet {
+impl Rebase for SharedStage {
     fn rebase(&mut self, by: Ps) {
         let Self { packets, packet: _, line: _ } = self;
         packets.rebase(by);
@@ -77,13 +77,9 @@ impl Rebase for Outlet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ground::timing::Profile;
 
-    fn outlet(packet: &str, line: &str) -> Outlet {
-        let mut profile = Profile::connectx4();
-        profile.set("send.shared_ns", packet).unwrap();
-        profile.set("send.shared_line_ns", line).unwrap();
-        Outlet::new(&Timing::new(&profile))
+    fn stage(packet: u64, line: u64) -> SharedStage {
+        SharedStage { packets: Calendar::new(1, PAGE), packet: Ps::from_ns(packet), line: Ps::from_ns(line) }
     }
 
     #[test]
@@ -95,19 +91,19 @@ mod tests {
 
     #[test]
     fn packets_pass_one_after_the_other() {
-        let mut outlet = outlet("30", "8");
-        assert!(outlet.is_there());
+        let mut stage = stage(30, 8);
+        assert!(stage.is_there());
         // The begin of a page of the calendar.
         let start = Ps(1 << 20);
-        let ends = [0, 2, 0].map(|lines| outlet.pass(Ps::ZERO, start, lines).0 - start.0);
+        let ends = [0, 2, 0].map(|lines| stage.pass(Ps::ZERO, start, lines).0 - start.0);
         assert_eq!(ends, [30_000, 76_000, 106_000]);
     }
 
     #[test]
     fn where_nothing_is_shared_nothing_waits() {
-        let mut outlet = outlet("0", "0");
-        assert!(!outlet.is_there());
+        let mut stage = stage(0, 0);
+        assert!(!stage.is_there());
         let start = Ps::from_us(1);
-        assert_eq!([5, 5].map(|lines| outlet.pass(Ps::ZERO, start, lines)), [start, start]);
+        assert_eq!([5, 5].map(|lines| stage.pass(Ps::ZERO, start, lines)), [start, start]);
     }
 }
