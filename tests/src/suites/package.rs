@@ -8,7 +8,7 @@ use std::error::Error;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command as Process;
+use std::process::{Command as Process, Stdio};
 
 use toml::{Table, Value};
 
@@ -36,7 +36,7 @@ pub fn cases(kernel: &str) -> Vec<Case> {
     let made = Scratch::new().and_then(|folder| {
         let package = folder.path().join("softhca.deb");
         build(&package)?;
-        let client = built("hca-driver", "pingpong", true)?;
+        let client = built("hca-driver", "pingpong", true, "vfio-user")?;
         Ok((folder, package, client))
     });
     let (_folder, package, client) = match made {
@@ -92,23 +92,37 @@ fn commands() -> Vec<Command> {
     ]
 }
 
-/// A program or an example of that crate, beside our own executable or built.
-fn built(package: &str, name: &str, example: bool) -> Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let folder = own.parent().ok_or("our own executable is nowhere")?;
-    let path = if example { folder.join("examples").join(name) } else { folder.join(name) };
-    if !path.is_file() {
-        let mut cargo = Process::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.current_dir(file("..")).args(["build", "--quiet", "--locked", "-p", package]);
-        cargo.args([if example { "--example" } else { "--bin" }, name]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        if !cargo.status()?.success() || !path.is_file() {
-            return Err(format!("cargo does not build {name}").into());
-        }
+/// A program or an example of that crate with those features, as optimised as we are: brought up to date by cargo, which says where it is.
+fn built(package: &str, name: &str, example: bool, features: &str) -> Result<PathBuf> {
+    let mut cargo = Process::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(file("..")).args([
+        "build",
+        "--quiet",
+        "--locked",
+        "-p",
+        package,
+        "--features",
+        features,
+    ]);
+    cargo.args([
+        "--message-format=json-render-diagnostics",
+        if example { "--example" } else { "--bin" },
+        name,
+    ]);
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
     }
-    Ok(path)
+    let output = cargo.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("cargo does not build {name}").into());
+    }
+    output
+        .stdout
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == name)
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .ok_or(format!("cargo does not say where it put {name}").into())
 }
 
 /// Builds the package.
@@ -122,7 +136,7 @@ fn build(package: &Path) -> Result<()> {
     let word = |key: &str| deb.get(key).and_then(Value::as_str).ok_or(format!("no {key}"));
     let pages = package.with_file_name("pages");
     for (crate_name, example) in [("softhca", "softhca-pages"), ("hca-vm", "hca-vm-pages")] {
-        done(Process::new(built(crate_name, example, true)?).arg(&pages))?;
+        done(Process::new(built(crate_name, example, true, "")?).arg(&pages))?;
     }
     let manual = fs::read_dir(pages.join("man"))?.collect::<std::io::Result<Vec<_>>>()?;
     done(Process::new("gzip").arg("-9n").args(manual.iter().map(fs::DirEntry::path)))?;
@@ -131,7 +145,7 @@ fn build(package: &Path) -> Result<()> {
         let words: Vec<&str> = asset.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let [from, to, mode] = words[..] else { return Err(format!("{asset} is no asset").into()) };
         let sources = match (from.strip_prefix("target/release/"), from.strip_prefix("../../target/pages/")) {
-            (Some(program), _) => vec![stripped(&built(program, program, false)?, package)?],
+            (Some(program), _) => vec![stripped(&built(program, program, false, "")?, package)?],
             (_, Some(page)) => matching(&pages.join(page))?,
             _ => matching(&home.join(from))?,
         };
