@@ -13,6 +13,7 @@
 pub mod accelerator;
 pub mod apt;
 mod beside;
+pub mod built;
 pub mod cache;
 pub mod child;
 pub mod colour;

@@ -1,7 +1,7 @@
 //! The adapter's server process: found or built, started, queried for its resource counts, ended.
 
 use std::fmt;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::child::{Owned, tie};
+use crate::child::Owned;
 use crate::namespaces::Namespace;
-use crate::{private, progress};
+use crate::{built, private, progress};
 
 /// Names the server binary to use.
 pub const SERVER_VARIABLE: &str = "SOFTHCA_BIN";
@@ -77,50 +77,7 @@ impl Binary {
     }
 
     fn build(source: &Path) -> Result<Self> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut child = tie(&mut Command::new(&cargo), &[])
-            .current_dir(source)
-            .args(BUILD)
-            .args(["--quiet", "--message-format=json-render-diagnostics"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .with_context(|| format!("cannot run {} to build the server", cargo.display()))?;
-        let stdout = child.stdout.take();
-        let reader = std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            if let Some(mut stdout) = stdout {
-                let _ = stdout.read_to_end(&mut bytes);
-            }
-            bytes
-        });
-        let started = Instant::now();
-        let mut step = None;
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            // Most of the time there is nothing to build, and nothing to say.
-            if step.is_none() && started.elapsed() > Duration::from_secs(2) {
-                step = Some(progress::Step::start("building the server"));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        };
-        let stdout = reader.join().unwrap_or_default();
-        if let Some(step) = step {
-            step.done();
-        }
-        if !status.success() {
-            bail!("building the server (cargo {}) failed", BUILD.join(" "));
-        }
-        let executable = stdout
-            .split(|byte| *byte == b'\n')
-            .filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok())
-            .filter(|message| message["target"]["name"] == "softhca" && message["target"]["kind"][0] == "bin")
-            .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
-            .next_back();
-        executable.map(Self).context("cargo did not say where it put the server")
+        built::by_cargo(source, BUILD, "softhca", "building the server").map(Self)
     }
 
     /// A command that starts it.

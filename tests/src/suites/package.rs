@@ -8,8 +8,9 @@ use std::error::Error;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command as Process, Stdio};
+use std::process::Command as Process;
 
+use hca_vm::built::by_cargo;
 use toml::{Table, Value};
 
 use super::guest::{Command, run_in};
@@ -92,37 +93,14 @@ fn commands() -> Vec<Command> {
     ]
 }
 
-/// A program or an example of that crate with those features, as optimised as we are: brought up to date by cargo, which says where it is.
+/// A program or an example of that crate with those features, as optimised as we are, brought up to date.
 fn built(package: &str, name: &str, example: bool, features: &str) -> Result<PathBuf> {
-    let mut cargo = Process::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(file("..")).args([
-        "build",
-        "--quiet",
-        "--locked",
-        "-p",
-        package,
-        "--features",
-        features,
-    ]);
-    cargo.args([
-        "--message-format=json-render-diagnostics",
-        if example { "--example" } else { "--bin" },
-        name,
-    ]);
+    let kind = if example { "--example" } else { "--bin" };
+    let mut arguments = vec!["build", "--locked", "-p", package, "--features", features, kind, name];
     if !cfg!(debug_assertions) {
-        cargo.arg("--release");
+        arguments.push("--release");
     }
-    let output = cargo.stderr(Stdio::inherit()).output()?;
-    if !output.status.success() {
-        return Err(format!("cargo does not build {name}").into());
-    }
-    output
-        .stdout
-        .split(|byte| *byte == b'\n')
-        .filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok())
-        .filter(|message| message["target"]["name"] == name)
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .ok_or(format!("cargo does not say where it put {name}").into())
+    Ok(by_cargo(&file(".."), &arguments, name, &format!("building {name}"))?)
 }
 
 /// Builds the package.
