@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::common::{Raw, Server, dma_map, dma_unmap};
+use crate::common::{self, Raw, Server, dma_map, dma_unmap};
 use hca_model::{Answer, Asked, DeferredReads, DmaError};
 use hca_server::memory::{
     Backing, HostMemory, MemoryError, Peer, Range, RemoteAnswer, RemoteError, RemoteMemory, Window,
@@ -37,7 +37,7 @@ fn setup(max_data_xfer: usize) -> (HostMemory, Arc<Mutex<Connection>>, UnixStrea
 
 /// Gives it a mapped window as well, from 0x1000 on; returns the file.
 fn map_file(memory: &HostMemory) -> File {
-    let file = crate::common::memfd(0x1000);
+    let file = common::memfd(0x1000);
     let fd = file.try_clone().unwrap().into();
     let window = Window { iova: 0x1000, size: 0x1000, readable: true, writable: true };
     memory.map(window, Backing::File { fd, offset: 0 }).unwrap();
@@ -375,11 +375,8 @@ fn asking(server: &Server, host: &str) -> (Raw, Request) {
     raw.region_write(7, 4, &[6, 0]).ok();
     raw.region_write(0, COMMAND_QUEUE, &(BASE >> 32).to_be_bytes()[4..]).ok();
     raw.region_write(0, COMMAND_QUEUE + 4, &(BASE as u32).to_be_bytes()).ok();
-    let doorbell = raw.message(
-        10,
-        &[&crate::common::access(0, COMMAND_DOORBELL, 4)[..], &1u32.to_be_bytes()].concat(),
-        0,
-    );
+    let doorbell =
+        raw.message(10, &[&common::access(0, COMMAND_DOORBELL, 4)[..], &1u32.to_be_bytes()].concat(), 0);
     raw.stream.write_all(&doorbell).unwrap();
     // The reply to the doorbell, and the question, in any order.
     let (mut asked, mut told) = (None, false);
@@ -407,11 +404,11 @@ fn a_question_without_an_answer_holds_nobody() {
     let (mut silent, asked) = asking(&server, "a");
     let mut other = server.client("b");
     for _ in 0..100 {
-        assert_eq!(other.identity(), crate::common::IDENTITY);
+        assert_eq!(other.identity(), common::IDENTITY);
         other.region_read(0, 0, 4).ok();
     }
     // Its own registers answer, too; the answer comes in single bytes.
-    assert_eq!(silent.identity(), crate::common::IDENTITY);
+    assert_eq!(silent.identity(), common::IDENTITY);
     silent.region_read(0, 0, 4).ok();
     let mut bytes = Raw::header(asked.id, asked.command, 32 + 64, 1);
     bytes.extend_from_slice(&asked.address.to_ne_bytes());
@@ -419,11 +416,11 @@ fn a_question_without_an_answer_holds_nobody() {
     bytes.extend_from_slice(&[0; 64]);
     for byte in bytes {
         silent.stream.write_all(&[byte]).unwrap();
-        assert_eq!(other.identity(), crate::common::IDENTITY);
+        assert_eq!(other.identity(), common::IDENTITY);
     }
     // Software owns the entry: a diagnosis, once the answer was taken.
     while server.ask("metrics")["hcas"][0]["diagnoses"] == 0 {
-        assert_eq!(other.identity(), crate::common::IDENTITY);
+        assert_eq!(other.identity(), common::IDENTITY);
     }
     drop(silent);
     // Another one asks and goes without an answer; the next client finds the adapter as after power-on.
@@ -447,9 +444,9 @@ fn an_unmap_is_answered_while_a_question_is_open() {
     let (mut raw, asked) = asking(&server, "a");
     raw.call(3, &dma_unmap(0, BASE, SIZE)).ok();
     while server.ask("metrics")["hcas"][0]["diagnoses"] == 0 {
-        assert_eq!(raw.identity(), crate::common::IDENTITY);
+        assert_eq!(raw.identity(), common::IDENTITY);
     }
     // What comes too late is for nobody.
     reply(&mut raw.stream, &asked, &[0xff; 64]);
-    assert_eq!(raw.identity(), crate::common::IDENTITY);
+    assert_eq!(raw.identity(), common::IDENTITY);
 }

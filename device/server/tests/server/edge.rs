@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::common::{IDENTITY, Raw, Server, access, dma_map, memfd, set_irqs};
+use crate::common::{self, IDENTITY, Raw, Server, access, dma_map, memfd, set_irqs};
 use nix::libc::{EINVAL, ENODEV};
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -164,7 +164,7 @@ fn only_memory_and_events_are_taken() {
     let server = Server::start(&["a"]);
     let mut client = server.client("a");
     let memory = memfd(0x1000);
-    let event = crate::common::eventfd();
+    let event = common::eventfd();
     let connect = set_irqs(0x24, 2, 0, 1, &[]);
     assert_eq!(client.call_fds(8, &connect, &[memory.as_raw_fd()]).errno(), EINVAL);
     assert_eq!(client.call_fds(2, &dma_map(0, 0x1000, 0), &[event.as_raw_fd()]).errno(), EINVAL);
