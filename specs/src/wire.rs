@@ -335,6 +335,11 @@ impl Operation {
         matches!(self, Self::CompareSwap | Self::FetchAdd) || self.is_masked()
     }
 
+    /// Whether the answer is what the packet asks for, a read's or an atomic's, and not only that it was received.
+    pub const fn is_answered_by_itself(self) -> bool {
+        matches!(self, Self::ReadRequest) || self.is_atomic()
+    }
+
     /// Whether the packet asks for a masked atomic.
     pub const fn is_masked(self) -> bool {
         matches!(self, Self::MaskedCompareSwap | Self::MaskedFetchAdd)

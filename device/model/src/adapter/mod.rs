@@ -595,7 +595,7 @@ impl Executor<'_> {
     #[inline(always)]
     fn receive_time(&mut self, now: Ps, repr: &Repr, payload: usize, service: Ps) -> Ps {
         let core = &mut self.core;
-        let hands_on = repr.operation == Operation::ReadRequest || repr.operation.is_atomic();
+        let hands_on = repr.operation.is_answered_by_itself();
         let mut inbound = Inbound { bytes: payload, hands_on, ..Inbound::default() };
         match repr.operation {
             operation if takes_receive(operation) => {

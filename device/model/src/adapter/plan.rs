@@ -437,8 +437,8 @@ impl Core<'_> {
         self.plan_completions(qp);
         // Answers tell of credits. Of a message of many packets only the last one asks for an answer, as a rule.
         let is_again = repr.psn.since(qp.responder.epsn) < 0;
-        let answers_itself = repr.operation == Operation::ReadRequest || repr.operation.is_atomic();
-        if (repr.ack_req || answers_itself || is_again) && matches!(qp.rq, ReceiveQueue::Own { .. }) {
+        let is_answered = repr.ack_req || repr.operation.is_answered_by_itself() || is_again;
+        if is_answered && matches!(qp.rq, ReceiveQueue::Own { .. }) {
             self.touch(qp.params.doorbell_record, 4);
         }
         let Ok(target) = qp.target(&self.view(), repr) else { return };

@@ -66,8 +66,7 @@ impl Core<'_> {
         match self.execute(now, qp, (path, repr), payload) {
             Ok(()) => {
                 self.request_executed(now, qp, (path, repr), payload.len());
-                let answers_itself = repr.operation == Operation::ReadRequest || repr.operation.is_atomic();
-                if repr.ack_req && !answers_itself {
+                if repr.ack_req && !repr.operation.is_answered_by_itself() {
                     self.answer(now, qp, repr.psn, aeth::ACK);
                 }
             }
