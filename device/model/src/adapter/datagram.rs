@@ -47,7 +47,7 @@ impl Core<'_> {
         let service = self.chip.timing.wqe() + self.chip.timing.datagram() + self.chip.timing.transmit();
         let free = self.chip.units.send(now, qp.qpn.0, service);
         let data = spans(&self.function.fw.icm, &wqe.pieces, 0, wqe.length as usize);
-        let ready = self.chip.units.put_together(now, qp.qpn.0, free, wqe.further_lines(), data);
+        let ready = self.chip.units.put_together(now, qp.qpn.0, free, || wqe.further_lines(), data);
         let at = self.chip.units.depart(qp.qpn.0, ready);
         let (qpn, index, psn) = (qp.qpn, wqe.index, qp.requester.next_psn);
         let (operation, bytes) = (repr.operation, packet.len() as u32);

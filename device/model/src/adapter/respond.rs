@@ -581,7 +581,7 @@ impl Core<'_> {
         let units = &mut self.chip.units;
         let ready = match repr.operation {
             Operation::Acknowledge => free,
-            _ => units.put_together(now, qp.qpn.0, free, 0, data.into_iter()),
+            _ => units.put_together(now, qp.qpn.0, free, || 0, data.into_iter()),
         };
         let ready = ready.max(executed);
         let departs = self.chip.units.answer_departs(qp.qpn.0, ready);

@@ -52,7 +52,7 @@ pub(super) fn book(
     data: Place,
 ) -> (Ps, Ps) {
     let free = units.send(now, qpn.0, service);
-    let ready = units.put_together(now, qpn.0, free, 0, std::iter::once(data));
+    let ready = units.put_together(now, qpn.0, free, || 0, std::iter::once(data));
     let departs = match half {
         Half::Requester => units.depart(qpn.0, ready),
         Half::Responder => units.answer_departs(qpn.0, ready),

@@ -640,7 +640,7 @@ impl Core<'_> {
         let mut ready = free;
         if let Some(wqe) = qp.requester.wqe_of(&plan) {
             let data = spans(&self.function.fw.icm, &wqe.pieces, plan.offset, plan.payload);
-            let further = if plan.first { wqe.further_lines() } else { 0 };
+            let further = || if plan.first { wqe.further_lines() } else { 0 };
             ready = self.chip.units.put_together(now, qpn.0, free, further, data);
         }
         let built = (packet, index, psn, repr.operation);
@@ -680,7 +680,7 @@ impl Core<'_> {
         qp.requester.advance(psn, 1);
         let (qpn, service) = (qp.qpn, self.chip.timing.transmit());
         let free = self.chip.units.send(now, qpn.0, service);
-        let ready = self.chip.units.put_together(now, qpn.0, free, 0, std::iter::once(data));
+        let ready = self.chip.units.put_together(now, qpn.0, free, || 0, std::iter::once(data));
         self.launch_request(now, qp, (free, ready), service, (packet, index, psn, operation))
     }
 

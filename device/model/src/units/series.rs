@@ -366,7 +366,7 @@ mod tests {
     /// One by one, as packets are booked.
     fn send(units: &mut Units, answers: bool, now: Ps, data: Place) -> (Ps, Ps) {
         let free = units.send(now, 3, SERVICE);
-        let ready = units.put_together(now, 3, free, 0, std::iter::once(data));
+        let ready = units.put_together(now, 3, free, || 0, std::iter::once(data));
         (free, if answers { units.answer_departs(3, ready) } else { units.depart(3, ready) })
     }
 

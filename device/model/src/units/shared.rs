@@ -48,20 +48,21 @@ impl SharedStage {
 
 impl Units {
     /// When a packet of queue pair `number` is put together that a unit is done with at `free`: its data is read as
-    /// [`Units::gather`] does, and it passes what the units share. Of a WQE with data in it `further` lines are behind the first.
+    /// [`Units::gather`] does, and it passes what the units share. Of a WQE with data in it `further` lines are behind the first,
+    /// which nobody counts where nothing is shared.
     #[inline]
     pub fn put_together(
         &mut self,
         now: Ps,
         number: u32,
         free: Ps,
-        further: u64,
+        further: impl FnOnce() -> u64,
         spans: impl Iterator<Item = Place>,
     ) -> Ps {
         if !self.shared.is_there() {
             return self.gather(now, number, free, spans);
         }
-        let mut lines = further;
+        let mut lines = further();
         let ready = self.gather(now, number, free, spans.inspect(|span| lines += lines_touched(span)));
         self.shared.pass(now, ready, lines)
     }

@@ -8,7 +8,7 @@ use hca_spec::mkc::Mkc;
 use hca_spec::qpc::ServiceType;
 use hca_spec::wqe::{
     AtomicMasks, AtomicSeg, AtomicSeg4, CE_ALWAYS, Ctrl, DS_UNIT, Data, Datagram, RemoteAddr, SendOpcode,
-    UmrCtrl, XrcSeg, extended_atomic,
+    UmrCtrl, WQEBB, XrcSeg, extended_atomic,
 };
 use hca_spec::xrq::TagSeg;
 use zerocopy::FromBytes;
@@ -122,19 +122,15 @@ impl<'a> Cursor<'a> {
 impl Wqe {
     /// Lines of 64 bytes that it has behind the first, as data in it makes them.
     pub(crate) fn further_lines(&self) -> u64 {
-        /// Bytes of the control segment, of an address vector, of a remote address, and before the data.
-        const CONTROL: u64 = 16;
-        const VECTOR: u64 = 48;
-        const REMOTE: u64 = 16;
+        /// Bytes before the data, which say how long it is.
         const HEADER: u64 = 4;
-        const LINE: u64 = 64;
         let inline: u64 = self.pieces.iter().filter(|piece| !piece.is_memory()).map(Piece::len).sum();
         if inline == 0 {
             return 0;
         }
-        let vector = if self.datagram.is_some() || self.target.is_some() { VECTOR } else { 0 };
-        let remote = self.remote.map_or(0, |_| REMOTE);
-        (CONTROL + vector + remote + HEADER + inline).div_ceil(LINE) - 1
+        let vector = if self.datagram.is_some() || self.target.is_some() { Datagram::SIZE } else { 0 };
+        let remote = self.remote.map_or(0, |_| RemoteAddr::SIZE);
+        ((Ctrl::SIZE + vector + remote) as u64 + HEADER + inline).div_ceil(WQEBB as u64) - 1
     }
 
     /// A WQE of which no more is known.
