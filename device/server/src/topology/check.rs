@@ -166,6 +166,19 @@ impl Source<'_> {
         })
     }
 
+    /// An option that not every kind of adapter has: off unless it is set, and refused with `reason` where the kind has none of it.
+    fn option(
+        &self,
+        (key, raw): (&str, Option<Spanned<bool>>),
+        has: bool,
+        reason: fmt::Arguments<'_>,
+    ) -> Checked<bool> {
+        match raw {
+            Some(on) if *on.get_ref() && !has => Err(self.error(on.span(), key, reason)),
+            on => Ok(on.is_some_and(Spanned::into_inner)),
+        }
+    }
+
     /// The name of a timing profile, if there is one.
     fn profile(&self, key: &str, raw: Option<Spanned<String>>) -> Checked<Option<String>> {
         let Some(name) = raw else { return Ok(None) };
@@ -412,20 +425,16 @@ impl Source<'_> {
                 kind
             }
         };
-        let wrapped_keys = match raw.wrapped_keys {
-            Some(wrapped) if *wrapped.get_ref() && !personality.encrypts() => {
-                let reason = format!("a {} has no encryption, so no keys of it", personality.name);
-                return Err(self.error(wrapped.span(), "host.hca.wrapped_keys", reason));
-            }
-            wrapped => wrapped.is_some_and(Spanned::into_inner),
-        };
-        let memory_page_faults = match raw.memory_page_faults {
-            Some(memory) if *memory.get_ref() && !personality.pages_by_memory() => {
-                let reason = format!("page faults of a {} name queues only", personality.name);
-                return Err(self.error(memory.span(), "host.hca.memory_page_faults", reason));
-            }
-            memory => memory.is_some_and(Spanned::into_inner),
-        };
+        let wrapped_keys = self.option(
+            ("host.hca.wrapped_keys", raw.wrapped_keys),
+            personality.encrypts(),
+            format_args!("a {} has no encryption, so no keys of it", personality.name),
+        )?;
+        let memory_page_faults = self.option(
+            ("host.hca.memory_page_faults", raw.memory_page_faults),
+            personality.pages_by_memory(),
+            format_args!("page faults of a {} name queues only", personality.name),
+        )?;
         let icm_bytes = match raw.icm.as_ref().map(|text| (text.span(), parse_size(text.get_ref()))) {
             None => DEFAULT_ICM,
             Some((_, Some(bytes))) if (LEAST_ICM..=DEFAULT_ICM).contains(&bytes) => bytes,
