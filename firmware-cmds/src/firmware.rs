@@ -20,7 +20,7 @@ use crate::object::Kind;
 use crate::pages::Pages;
 use crate::personality::{Personality, PortKind};
 use crate::ports::Ports;
-use crate::profile::{Config, general_max, initial, paging};
+use crate::profile::Config;
 use crate::steering::{Offer, Steering};
 use crate::sw_icm::SwIcm;
 use crate::virtual_functions::Capabilities;
@@ -225,17 +225,18 @@ impl Firmware {
 
     /// An adapter at power-on.
     pub fn new(config: Config) -> Self {
-        let general_max = general_max(&config);
+        let most = Capabilities::most(&config);
+        let Capabilities { general, atomic, odp } = most.initial(&config);
         Self {
             icm: tables(&config),
             nic: NicVport::new(&config),
             ports: Ports::new(config.clone()),
             state: State::Disabled,
             issi: 0,
-            general: initial(general_max),
-            general_max,
-            atomic: config.personality.capabilities.atomic,
-            odp: paging(&config).1,
+            general,
+            general_max: most.general,
+            atomic,
+            odp,
             granted: None,
             interrupt_delays: BTreeMap::new(),
             pages: Pages::new(config.icm_pages),

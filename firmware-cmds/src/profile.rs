@@ -118,17 +118,14 @@ pub fn general_max(config: &Config) -> General {
     c
 }
 
-/// What may meet a page that is not present, at most and before a driver sets it: what its kind can, as far as its options leave it.
-pub(crate) fn paging(config: &Config) -> (Odp, Odp) {
-    let capabilities = &config.personality.capabilities;
-    let (mut most, mut first) = (capabilities.odp, capabilities.odp_initial);
+/// What may meet a page that is not present, at most: what its kind can, as far as its options leave it.
+pub(crate) fn paging_max(config: &Config) -> Odp {
+    let mut odp = config.personality.capabilities.odp;
     if !config.memory_page_faults {
-        for odp in [&mut most, &mut first] {
-            odp.set(Odp::MEM_PAGE_FAULT, 0);
-            *odp.memory_mut() = OdpScheme::new();
-        }
+        odp.set(Odp::MEM_PAGE_FAULT, 0);
+        *odp.memory_mut() = OdpScheme::new();
     }
-    (most, first)
+    odp
 }
 
 /// Capabilities before a driver has set some: a driver says by itself that it hears of restarts.

@@ -10,7 +10,7 @@
 use hca_spec::caps::{Atomic, General, Odp, OdpScheme};
 
 use crate::function::FunctionId;
-use crate::profile::{Config, general_max, initial, paging};
+use crate::profile::{Config, general_max, initial, paging_max};
 
 /// What two pages about a scheme of paging have in common.
 fn common_paging(a: &OdpScheme, b: &OdpScheme) -> OdpScheme {
@@ -32,13 +32,13 @@ pub(crate) struct Capabilities {
 impl Capabilities {
     /// The most that a function of such an adapter can do.
     pub(crate) fn most(config: &Config) -> Self {
-        let kind = &config.personality.capabilities;
-        Self { general: general_max(config), atomic: kind.atomic, odp: paging(config).0 }
+        let atomic = config.personality.capabilities.atomic;
+        Self { general: general_max(config), atomic, odp: paging_max(config) }
     }
 
     /// What a function that can do this at most begins with.
     pub(crate) fn initial(&self, config: &Config) -> Self {
-        let (mut odp, (_, first)) = (self.odp, paging(config));
+        let (mut odp, first) = (self.odp, &config.personality.capabilities.odp_initial);
         *odp.transport_mut() = common_paging(odp.transport(), first.transport());
         *odp.memory_mut() = common_paging(odp.memory(), first.memory());
         odp.set(Odp::MEM_PAGE_FAULT, odp.get(Odp::MEM_PAGE_FAULT) & first.get(Odp::MEM_PAGE_FAULT));
