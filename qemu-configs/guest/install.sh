@@ -14,6 +14,10 @@ mount -t erofs -o ro "$(disk debs)" /run/debs || exit 97
 printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
 chmod +x /usr/sbin/policy-rc.d
 dpkg --force-unsafe-io --force-depends --configure --pending 2>&1
+# Programs of systemd that stand alone conflict with systemd.
+for deb in /run/debs/systemd_*.deb; do
+	[ -e "$deb" ] && dpkg --force-unsafe-io --force-depends --purge $(dpkg-query -W -f '${Package} ' 'systemd-standalone-*') 2>&1
+done
 # What they depend on and a guest has no use for (systemd, udev) is not there.
 dpkg --force-unsafe-io --force-depends --force-confnew --install /run/debs/*.deb 2>&1
 status=$?

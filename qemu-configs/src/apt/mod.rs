@@ -6,6 +6,7 @@
 
 pub mod sources;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -149,6 +150,15 @@ impl Apt {
         }
     }
 
+    /// Names of `wanted` and of everything they depend on.
+    pub fn needs(&self, wanted: &[String]) -> Result<BTreeSet<String>> {
+        let _lock = self.cache.lock("apt")?;
+        self.prepare()?;
+        self.update(INDEX_AGE)?;
+        let packages = self.resolve(wanted)?;
+        Ok(packages.iter().map(|package| package.name().to_owned()).collect())
+    }
+
     /// Packages whose names match a regular expression of apt-cache(8), with the versions that would be installed.
     pub fn search(&self, pattern: &str) -> Result<Vec<Candidate>> {
         let _lock = self.cache.lock("apt")?;
@@ -282,7 +292,8 @@ impl Apt {
         Ok(())
     }
 
-    fn resolve_and_fetch(&self, wanted: &[String], skip: &impl Fn(&Package) -> bool) -> Result<Vec<Package>> {
+    /// `wanted` with everything they depend on.
+    fn resolve(&self, wanted: &[String]) -> Result<Vec<Package>> {
         let output = self
             .command("apt-get")
             // An empty archive folder: files that are there already would not be listed.
@@ -302,7 +313,11 @@ impl Apt {
                 String::from_utf8_lossy(&output.stderr).trim()
             );
         }
-        let mut packages = parse_uris(&String::from_utf8_lossy(&output.stdout));
+        Ok(parse_uris(&String::from_utf8_lossy(&output.stdout)))
+    }
+
+    fn resolve_and_fetch(&self, wanted: &[String], skip: &impl Fn(&Package) -> bool) -> Result<Vec<Package>> {
+        let mut packages = self.resolve(wanted)?;
         packages.retain(|package| !skip(package));
         packages.sort_by(|a, b| a.file.cmp(&b.file));
         if packages.is_empty() {

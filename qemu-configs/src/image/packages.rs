@@ -23,7 +23,7 @@ use crate::signals;
 use crate::topology::Host;
 
 /// Raise when this file makes other images from the same packages.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const INSTALL: &str = include_str!("../../guest/install.sh");
 /// Emulated guests are slow, and there are large packages.
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -182,11 +182,15 @@ fn missing(
     let there = fs::read_to_string(&there).with_context(|| format!("cannot read {}", there.display()))?;
     let there: BTreeSet<&str> = there.lines().collect();
     let apt = Apt::new(cache, suites);
+    // What guests do without comes with all that it needs where somebody asks for it.
+    let asked: Vec<String> = wanted.iter().filter(|name| rootfs::is_skipped(name)).cloned().collect();
+    let needed = if asked.is_empty() { BTreeSet::new() } else { apt.needs(&asked)? };
     // Together with what is there, so that all fits each other.
     let all: Vec<String> = rootfs::wanted().chain(wanted.iter().cloned()).collect();
     let packages = apt
         .download(&all, |package| {
-            there.contains(package.file.as_str()) || rootfs::is_skipped(package.name(), wanted)
+            there.contains(package.file.as_str())
+                || rootfs::is_skipped(package.name()) && !needed.contains(package.name())
         })
         .context("cannot get the packages for the guests")?;
     Ok(packages.into_iter().map(|package| (package.clone(), apt.file_of(&package))).collect())

@@ -91,7 +91,7 @@ const PACKAGES: [&str; 57] = [
 /// which the version of Debian 13 refuses and that of Debian 12 allows.
 const OLDER: (&str, &str) = ("bookworm", "python3-scapy");
 
-/// For maintainer scripts that call programs of systemd.
+/// For maintainer scripts that call programs of systemd. They give way to systemd where that is asked for (`install.sh`).
 const WITHOUT_SYSTEMD: [&str; 2] = ["systemd-standalone-sysusers", "systemd-standalone-tmpfiles"];
 
 /// Pulled in by dependencies, of no use without systemd or a login.
@@ -120,11 +120,11 @@ pub(super) fn wanted() -> impl Iterator<Item = String> {
     PACKAGES.iter().map(ToString::to_string)
 }
 
-/// Is a package left out, where these are asked for?
-pub(super) fn is_skipped(name: &str, asked: &[String]) -> bool {
+/// Is a package left out of guests that do not ask for it?
+pub(super) fn is_skipped(name: &str) -> bool {
     // Headers of a kernel want the kernel, and that what makes its initramfs: guests get both from the launcher.
     let is_of_booting = kernel::is_part(name) || name.starts_with("initramfs-tools") || name == "klibc-utils";
-    (SKIPPED.contains(&name) || is_of_booting) && !asked.iter().any(|wanted| wanted == name)
+    SKIPPED.contains(&name) || is_of_booting
 }
 
 fn recipe() -> String {
@@ -140,7 +140,7 @@ fn build(cache: &Cache, folder: &Path) -> Result<()> {
     fs::create_dir(&tree)?;
     let apt = Apt::new(cache, &[SUITE]);
     let mut packages = apt
-        .unpack(&wanted().collect::<Vec<_>>(), &tree, |package| is_skipped(package.name(), &[]))
+        .unpack(&wanted().collect::<Vec<_>>(), &tree, |package| is_skipped(package.name()))
         .context("cannot get the packages of the guest image")?;
     for name in WITHOUT_SYSTEMD {
         packages.extend(apt.unpack(&[name.to_owned()], &tree, |package| package.name() != name)?);
