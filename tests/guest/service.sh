@@ -53,9 +53,9 @@ scrape() {
 		cat <&3'
 }
 
-# files: all that there are, but those of the kernel, of this test, and what other programs keep: backups, logs, caches.
+# files: all that there are, but those of the kernel, of this test, and what other programs keep: backups, locks, logs, caches.
 files() {
 	find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /root \
 		-o -path /var/log -o -path /var/cache -o -path /var/tmp -o -path /var/lib/systemd \) -prune -o -print |
-		grep -Ev '^/etc/(passwd|group|shadow|gshadow|subuid|subgid)-$|^/etc/\.pwd\.lock$|^/var/lib/dpkg/[a-z]+-old$' | sort
+		grep -Ev '^/etc/(passwd|group|shadow|gshadow|subuid|subgid)-$|^/etc/\.pwd\.lock$|^/var/lib/dpkg/triggers/Lock$|^/var/lib/dpkg/[a-z]+-old$' | sort
 }

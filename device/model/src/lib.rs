@@ -14,7 +14,7 @@
 //! profile `connectx4`, and the cable's own, which may be 0). So a world may hold a part of a topology; its links to the other parts end in
 //! [`TunnelId`]s, and [`World::drain_tunnels`], [`World::deliver`] and [`World::lookahead`] join it to them. One world and
 //! several do the same, event by event. The built-in subnet manager sees one world only, unless it
-//! is told of the whole subnet ([`World::plan_subnet`]).
+//! is told of the whole fabric ([`World::plan_fabric`]).
 //!
 //! No file descriptors, no threads, no wall clock: the same inputs give the same outputs. Guest memory
 //! is reached through [`GuestMemory`]; what a unit takes in time comes from the timing profile.
@@ -54,8 +54,8 @@ pub use hca_spec::management::vsc;
 pub use hca_spec::rules;
 pub use time::Ps;
 pub use world::{
-    Allowance, ConfigError, Effect, HcaConfig, LinkConfig, PriorityQueue, Queueing, Red, Routing, SubnetPlan,
-    SwitchConfig, TunnelEvent, WaitingEvents, World, WorldConfig,
+    Allowance, ConfigError, Effect, FabricPlan, HcaConfig, LinkConfig, PlannedHca, PlannedSwitch,
+    PriorityQueue, Queueing, Red, Routing, SwitchConfig, TunnelEvent, WaitingEvents, World, WorldConfig,
 };
 
 /// What goes wrong on script.

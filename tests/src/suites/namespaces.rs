@@ -77,7 +77,7 @@ fn proxies(tool: &Path, ours: bool, names: &[String; 2], dirs: &[PathBuf; 2]) ->
 
 /// One run with proxies between, whose processes are on one processor if they are `pinned`.
 fn apart(
-    (_, trunk, options): Kind,
+    Kind { fabric, trunk, options, .. }: Kind,
     (program, folder): (&Path, &Path),
     (tool, ours): (&Path, bool),
     names: &[String; 2],
@@ -94,7 +94,7 @@ fn apart(
         Process { name: Some(format!("p{number}")), namespace, dir, pinned, ..Process::default() }
     };
     let processes: Vec<_> = (0..PROCESSES).map(process).collect();
-    let done = run(program, folder, &topology(PROCESSES, trunk), &processes, &more(options));
+    let done = run(program, folder, &topology(PROCESSES, fabric, trunk), &processes, &more(options));
     if ours && done.is_ok() {
         // They end by themselves, when the links have.
         for Ended(proxy) in &mut between {
@@ -113,8 +113,8 @@ fn more(options: &[&'static str]) -> Vec<&'static str> {
 
 fn case(kind: Kind, program: &Path, folder: &Path, (tool, ours): (&Path, bool)) -> Result<String, String> {
     let names = Namespaces::new()?;
-    let (_, trunk, options) = kind;
-    let whole = topology(PROCESSES, trunk);
+    let Kind { fabric, trunk, options, .. } = kind;
+    let whole = topology(PROCESSES, fabric, trunk);
     let one = run(program, &folder.join("one"), &whole, &[Process::default()], &more(options))?;
     for (time, pinned) in ways() {
         let folder = folder.join(time.to_string());
@@ -143,7 +143,7 @@ pub fn cases(program: &Path, folder: &Path) -> Vec<Case> {
     let tools = [("softhca sim-proxy", Ok(program.to_path_buf())), ("SimBricks' proxies", theirs)];
     let all = tools.into_iter().flat_map(|tool| KINDS.map(|kind| (kind, tool.clone())));
     let named = |(kind, (proxies, tool)): (Kind, (&'static str, Result<PathBuf, String>))| {
-        let name = format!("{}, {PROCESSES} processes in two namespaces, {proxies}", kind.0);
+        let name = format!("{}, {PROCESSES} processes in two namespaces, {proxies}", kind.name);
         (name, kind, proxies, tool)
     };
     let one = |(name, kind, proxies, tool): (String, Kind, &str, Result<PathBuf, String>)| {
@@ -152,7 +152,7 @@ pub fn cases(program: &Path, folder: &Path) -> Vec<Case> {
             Err(why) => return Case::new(name, Outcome::Skipped, 0.0, why),
         };
         let began = Instant::now();
-        let done = case(kind, program, &folder.join(proxies).join(kind.0), (&tool, tool == program));
+        let done = case(kind, program, &folder.join(proxies).join(kind.name), (&tool, tool == program));
         let seconds = began.elapsed().as_secs_f64();
         println!("{name}: {}", done.as_ref().map_or("failed", String::as_str));
         match done {

@@ -26,52 +26,111 @@ const FAULTS: &str =
 /// A sixteenth of what the hosts behind it can send.
 const NARROW: &str = "width = 1\nrate = \"qdr\"\n";
 
-/// A name, more keys, options.
-pub(super) type Kind = (&'static str, &'static str, &'static [&'static str]);
+/// What is simulated.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    pub(super) fabric: Fabric,
+    /// More keys of the cables between switches.
+    pub(super) trunk: &'static str,
+    /// Requests are sent again soon, but not sooner than a queue at a narrow trunk is.
+    pub(super) options: &'static [&'static str],
+}
 
-/// What is simulated: its name, more keys of the cables between switches, and options: requests are sent again soon, but not sooner than
-/// a queue at a narrow trunk is.
-pub(super) const KINDS: [Kind; 6] = [
-    ("ties", "", &["--size", "6000", "--ack-timeout", "6"]),
-    ("faults", FAULTS, &["--size", "6000", "--ack-timeout", "6"]),
-    ("a congested trunk", NARROW, &["--size", "6000", "--ack-timeout", "14"]),
-    (
-        "a ring all-reduce",
-        FAULTS,
-        &["--size", "100000", "--traffic", "ring-all-reduce", "--ack-timeout", "6"],
-    ),
-    (
-        "a tree all-reduce",
-        FAULTS,
-        &["--size", "200000", "--traffic", "tree-all-reduce", "--ack-timeout", "6"],
-    ),
-    ("storage reads", FAULTS, &["--size", "6000", "--traffic", "storage-reads", "--ack-timeout", "6"]),
+/// Of what switches and adapters are.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) enum Fabric {
+    /// A cable from each switch to the next.
+    #[default]
+    InfiniBand,
+    /// Two from every other one, each flow by one of them; with more keys of the switches.
+    Ethernet(&'static str),
+}
+
+impl Fabric {
+    /// Keys of a switch and of an adapter.
+    fn keys(self) -> [String; 2] {
+        match self {
+            Self::InfiniBand => Default::default(),
+            Self::Ethernet(more) => [format!("type = \"eth\"\n{more}"), "port_type = \"eth\"\n".to_owned()],
+        }
+    }
+
+    /// How many cables there are to a switch from the one before.
+    fn cables(self, switch: usize) -> usize {
+        match self {
+            _ if switch == 0 => 0,
+            Self::Ethernet(_) if switch % 2 == 1 => 2,
+            _ => 1,
+        }
+    }
+}
+
+const SMALL: &[&str] = &["--size", "6000", "--ack-timeout", "6"];
+
+pub(super) const KINDS: [Kind; 8] = [
+    Kind { name: "ties", fabric: Fabric::InfiniBand, trunk: "", options: SMALL },
+    Kind { name: "faults", fabric: Fabric::InfiniBand, trunk: FAULTS, options: SMALL },
+    Kind {
+        name: "a congested trunk",
+        fabric: Fabric::InfiniBand,
+        trunk: NARROW,
+        options: &["--size", "6000", "--ack-timeout", "14"],
+    },
+    Kind {
+        name: "a ring all-reduce",
+        fabric: Fabric::InfiniBand,
+        trunk: FAULTS,
+        options: &["--size", "100000", "--traffic", "ring-all-reduce", "--ack-timeout", "6"],
+    },
+    Kind {
+        name: "a tree all-reduce",
+        fabric: Fabric::InfiniBand,
+        trunk: FAULTS,
+        options: &["--size", "200000", "--traffic", "tree-all-reduce", "--ack-timeout", "6"],
+    },
+    Kind {
+        name: "storage reads",
+        fabric: Fabric::InfiniBand,
+        trunk: FAULTS,
+        options: &["--size", "6000", "--traffic", "storage-reads", "--ack-timeout", "6"],
+    },
+    Kind { name: "Ethernet, faults", fabric: Fabric::Ethernet(""), trunk: FAULTS, options: SMALL },
+    Kind {
+        name: "Ethernet, PAUSE at a congested trunk",
+        fabric: Fabric::Ethernet("pause = true\nbuffer = \"256K\"\n"),
+        trunk: NARROW,
+        options: &["--size", "6000", "--ack-timeout", "14"],
+    },
 ];
 
-/// A topology in so many processes.
-pub(super) fn topology(processes: usize, trunk: &str) -> String {
-    line(processes, AT_EACH, trunk)
+/// A topology in so many processes; `trunk`: more keys of the cables between switches.
+pub(super) fn topology(processes: usize, fabric: Fabric, trunk: &str) -> String {
+    line(processes, AT_EACH, fabric, trunk)
 }
 
 /// The same with so many hosts at each switch.
-pub(super) fn line(processes: usize, at_each: usize, trunk: &str) -> String {
+pub(super) fn line(processes: usize, at_each: usize, fabric: Fabric, trunk: &str) -> String {
     let of = |switch: usize| switch * processes / SWITCHES;
-    let (right, left) = (at_each + 5, at_each + 6);
+    let [of_switch, of_adapter] = fabric.keys();
+    let ports = at_each + 6;
     let mut text = "[fabric]\ntraining_ms = 0\nseed = 7\n".to_owned();
     (0..processes).for_each(|process| text += &format!("[[process]]\nname = \"p{process}\"\n"));
     for switch in 0..SWITCHES {
         let process = format!("process = \"p{}\"", of(switch));
-        text += &format!("[[switch]]\nname = \"s{switch}\"\nports = {left}\n{process}\n");
+        text += &format!("[[switch]]\nname = \"s{switch}\"\nports = {ports}\n{process}\n{of_switch}");
         for place in 1..=at_each {
             let host = format!("h{switch}{place}");
-            text += &format!("[[host]]\nname = \"{host}\"\n{process}\n[[host.hca]]\n");
+            text += &format!("[[host]]\nname = \"{host}\"\n{process}\n[[host.hca]]\n{of_adapter}");
             text += &format!("[[link]]\nbetween = [\"{host}/hca0\", \"s{switch}/{place}\"]\n");
         }
-        if switch > 0 {
+        for cable in 0..fabric.cables(switch) {
             let before = switch - 1;
+            let (right, left) = (ports - 1 - 2 * cable, ports - 2 * cable);
             text += &format!("[[link]]\nbetween = [\"s{before}/{right}\", \"s{switch}/{left}\"]\n{trunk}");
             if of(switch) != of(before) {
-                text += &format!("simbricks = \"listen:trunk{switch}.sock\"\n");
+                let further = ["", "-further"][cable];
+                text += &format!("simbricks = \"listen:trunk{switch}{further}.sock\"\n");
             }
         }
     }
@@ -186,7 +245,8 @@ pub(super) fn run(
 }
 
 /// Several runs of each number of processes, every other one with all of them on one processor, all of which have to give what the first did.
-fn case((name, trunk, options): Kind, program: &Path, folder: &Path) -> Vec<Case> {
+fn case(kind: Kind, program: &Path, folder: &Path) -> Vec<Case> {
+    let Kind { name, fabric, trunk, options } = kind;
     let mut first: Option<Run> = None;
     let mut cases = Vec::new();
     for processes in [1, 2, 4, 8] {
@@ -201,7 +261,7 @@ fn case((name, trunk, options): Kind, program: &Path, folder: &Path) -> Vec<Case
             let folder = folder.join(format!("{name}-{processes}-{time}"));
             let part = |process| Process { pinned, ..Process::named(format!("p{process}")) };
             let parts: Vec<_> = (0..processes).map(part).collect();
-            let text = topology(processes, trunk);
+            let text = topology(processes, fabric, trunk);
             let more = [&RUN[..], options].concat();
             match run(program, &folder, &text, &parts, &more) {
                 Ok(run) => {

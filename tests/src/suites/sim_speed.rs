@@ -7,7 +7,7 @@ use nix::sys::resource::{Usage, UsageWho, getrusage};
 
 use super::Case;
 use super::peers::case;
-use super::sim::{Process, Run, line, run};
+use super::sim::{Fabric, Process, Run, line, run};
 use crate::fabric64;
 
 /// Microseconds of model time for each second of the processor: two hosts at one cable, in two processes.
@@ -123,7 +123,7 @@ fn cut(program: &Path, folder: &Path) -> Result<String, String> {
         let (mut least, mut clock) = (f64::MAX, 0f64);
         for time in 0..TIMES {
             let folder = folder.join(format!("{processes}-{time}"));
-            let text = line(processes, 8, "");
+            let text = line(processes, 8, Fabric::InfiniBand, "");
             let (run, took) = timed(|| run(program, &folder, &text, &parts, &more))?;
             same(first.get_or_insert_with(|| run.clone()), &run)?;
             (least, clock) = (least.min(took), clock.max(run.rate));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hca_bench::cluster::{self, Address, Driven, Hashes, Member, Operation, Pattern, Plan, Transport};
-use hca_model::{HcaId, Ps};
+use hca_model::{FirmwareConfig, HcaId, PortKind, Ps};
 use hca_server::sim::Partition;
 use hca_server::topology::Topology;
 use hca_spec::ids::Lid;
@@ -17,25 +17,41 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Where the nodes of a simulation are.
 struct Cut {
     processes: usize,
+    kind: PortKind,
+    /// Further cables between switches, of Ethernet: any may be there.
+    more: Vec<(usize, usize)>,
     /// The process of each switch, and the switch that it hangs on; the process of each host, and its switch.
     switches: Vec<(usize, usize)>,
     hosts: Vec<(usize, usize)>,
 }
 
 impl Cut {
-    fn random(random: &mut Random) -> Self {
+    fn random(random: &mut Random, kind: PortKind) -> Self {
         let processes = 2 + random.below(4);
         let switches = (0..2 + random.below(4)).map(|n| (random.below(processes), random.below(n.max(1))));
         let switches: Vec<_> = switches.collect();
         let hosts = (0..3 + random.below(4)).map(|_| (random.below(processes), random.below(switches.len())));
         let hosts = hosts.collect();
-        Self { processes, switches, hosts }
+        let more = match kind {
+            PortKind::InfiniBand => 0,
+            PortKind::Ethernet => random.below(4),
+        };
+        let more = (0..more).map(|_| {
+            let (a, step) = (random.below(switches.len()), 1 + random.below(switches.len() - 1));
+            (a, (a + step) % switches.len())
+        });
+        let more = more.collect();
+        Self { processes, kind, more, switches, hosts }
     }
 
-    /// The topology; `trunks`: more keys of the cables between switches.
-    fn topology(&self, trunks: &str) -> Topology {
+    /// The topology; `trunks`: more keys of the cables between switches; `queueing`: of the switches.
+    fn topology(&self, trunks: &str, queueing: &str) -> Topology {
         let mut text = "[fabric]\ntraining_ms = 0\nseed = 5\n".to_owned();
         (0..self.processes).for_each(|process| text += &format!("[[process]]\nname = \"p{process}\"\n"));
+        let [switch_kind, port_type] = match self.kind {
+            PortKind::InfiniBand => ["", ""],
+            PortKind::Ethernet => ["type = \"eth\"\n", "port_type = \"eth\"\n"],
+        };
         let mut ports = vec![0; self.switches.len()];
         let mut links = 0;
         let mut port = |switch: usize| {
@@ -49,13 +65,19 @@ impl Cut {
             format!("[[link]]\nbetween = [\"{a}\", \"{b}\"]\n{more}{cut}")
         };
         for (switch, (process, to)) in self.switches.iter().enumerate() {
-            text += &format!("[[switch]]\nname = \"s{switch}\"\nports = 16\nprocess = \"p{process}\"\n");
+            text += &format!(
+                "[[switch]]\nname = \"s{switch}\"\nports = 16\nprocess = \"p{process}\"\n{switch_kind}{queueing}"
+            );
             if switch > 0 {
                 text += &link((port(switch), port(*to)), (*process, self.switches[*to].0), trunks);
             }
         }
+        for (a, b) in &self.more {
+            text += &link((port(*a), port(*b)), (self.switches[*a].0, self.switches[*b].0), trunks);
+        }
         for (host, (process, switch)) in self.hosts.iter().enumerate() {
-            text += &format!("[[host]]\nname = \"h{host}\"\nprocess = \"p{process}\"\n[[host.hca]]\n");
+            text +=
+                &format!("[[host]]\nname = \"h{host}\"\nprocess = \"p{process}\"\n[[host.hca]]\n{port_type}");
             let ends = (format!("h{host}/hca0"), port(*switch));
             text += &link(ends, (*process, self.switches[*switch].0), "");
         }
@@ -63,7 +85,7 @@ impl Cut {
     }
 
     /// What the hosts of a process do, or all hosts.
-    fn plan(&self, process: Option<usize>, pattern: Pattern, size: usize) -> Plan {
+    fn plan(&self, topology: &Topology, process: Option<usize>, (pattern, size): (Pattern, usize)) -> Plan {
         let here = self.hosts.iter().enumerate().filter(|(_, (of, _))| process.is_none_or(|p| p == *of));
         let member = |(place, (number, _)): (usize, (usize, _))| Member {
             hca: HcaId(place),
@@ -72,7 +94,7 @@ impl Cut {
         };
         Plan {
             members: here.enumerate().map(member).collect(),
-            addresses: (1..).take(self.hosts.len()).map(|lid| Address::Lid(Lid(lid))).collect(),
+            addresses: topology.hcas().zip(1..).map(|((_, hca), lid)| self.address(hca.guid, lid)).collect(),
             pattern,
             peers: None,
             targets: 1,
@@ -91,6 +113,15 @@ impl Cut {
     }
 }
 
+impl Cut {
+    fn address(&self, guid: u64, lid: u16) -> Address {
+        match self.kind {
+            PortKind::InfiniBand => Address::Lid(Lid(lid)),
+            PortKind::Ethernet => Address::Mac(FirmwareConfig::with_guid(guid).mac_of_port(1)),
+        }
+    }
+}
+
 /// Runs a process, or all.
 fn run(topology: &Topology, process: Option<usize>, plan: &Plan, dir: &Path) -> Hashes {
     let name = process.map(|process| format!("p{process}"));
@@ -102,33 +133,45 @@ fn run(topology: &Topology, process: Option<usize>, plan: &Plan, dir: &Path) -> 
     report.hashes.expect("hashes")
 }
 
-fn folder(number: u64) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("softhca-parts-{}-{number}", std::process::id()));
+fn folder(kind: PortKind, number: u64) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("softhca-parts-{}-{kind:?}-{number}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     folder
 }
 
-#[test]
-fn what_happens_does_not_depend_on_the_cut() {
+/// Cuts at random, of fabrics of that kind, whose switches queue in one of these ways.
+fn does_not_depend_on_the_cut(kind: PortKind, queueing: &[&str]) {
     for seed in 0..6 {
         let mut random = Random::new(seed);
-        let cut = Cut::random(&mut random);
+        let cut = Cut::random(&mut random, kind);
         let trunks = random.pick(&["", "", "loss = 0.01\nreorder = 0.02\ndelay_us = 2\n", "width = 1\n"]);
-        let topology = cut.topology(trunks);
+        let topology = cut.topology(trunks, random.pick(queueing));
         let pattern = random.pick(&[Pattern::AllToAll, Pattern::Incast, Pattern::Ring]);
-        let size = 1 + random.below(9000);
-        let dir = folder(seed);
-        let whole = run(&topology, None, &cut.plan(None, pattern, size), &dir);
-        assert!(whole.counts.iter().all(|count| *count > 0), "{seed}: {whole:?}");
+        let what = (pattern, 1 + random.below(9000));
+        let dir = folder(kind, seed);
+        let whole = run(&topology, None, &cut.plan(&topology, None, what), &dir);
+        assert!(whole.counts.iter().all(|count| *count > 0), "{kind:?} {seed}: {whole:?}");
         let parts: Vec<Hashes> = std::thread::scope(|scope| {
             let of = |process: usize| {
-                let (topology, dir, plan) = (&topology, &dir, cut.plan(Some(process), pattern, size));
+                let (topology, dir) = (&topology, &dir);
+                let plan = cut.plan(topology, Some(process), what);
                 scope.spawn(move || run(topology, Some(process), &plan, dir))
             };
             let threads: Vec<_> = (0..cut.processes).map(of).collect();
             threads.into_iter().map(|thread| thread.join().expect("a part ends")).collect()
         });
-        assert_eq!(parts.into_iter().fold(Hashes::default(), Hashes::and), whole, "{seed}");
+        assert_eq!(parts.into_iter().fold(Hashes::default(), Hashes::and), whole, "{kind:?} {seed}");
         std::fs::remove_dir_all(dir).expect("the folder goes");
     }
+}
+
+#[test]
+fn what_happens_does_not_depend_on_the_cut() {
+    does_not_depend_on_the_cut(PortKind::InfiniBand, &[""]);
+}
+
+/// Switches with several ways between them, some of which ask their peers to wait.
+#[test]
+fn what_happens_on_ethernet_does_not_depend_on_the_cut() {
+    does_not_depend_on_the_cut(PortKind::Ethernet, &["", "pause = true\nbuffer = \"256K\"\n"]);
 }

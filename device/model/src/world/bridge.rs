@@ -60,6 +60,12 @@ fn bit(port: u8) -> u128 {
 }
 
 impl Bridge {
+    /// One with those ways, and other switches at the `inner` ports.
+    pub(super) fn new(mut ways: Ways, inner: impl Iterator<Item = u8>) -> Self {
+        ways.inner = inner.fold(0, |inner, port| inner | bit(port));
+        Self { ways, ..Self::default() }
+    }
+
     /// An adapter with that address is at a port.
     pub(super) fn pin(&mut self, mac: Mac, port: u8) {
         self.pinned.insert(mac, port);

@@ -295,7 +295,7 @@ impl World {
         };
         let ends: Vec<End> = ends.into_iter().map(end).collect();
         let count = ends.len();
-        self.pin_stations(kind.delay.unwrap_or_default(), &ends);
+        self.pin_stations(&ends);
         self.links.push(Link {
             ends,
             plain: carrier.is_plain(),
@@ -486,7 +486,9 @@ impl World {
         if cable {
             link.carrier.train(end, line);
         }
+        let there = kind.delay.unwrap_or_default() + near.latency() + near.training.far().latency;
         self.plug_in(port, line);
+        self.keep_headroom(port, line, there);
         self.set_port_link(port, Some(agreed), room);
         self.manage(port);
     }

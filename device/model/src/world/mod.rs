@@ -66,7 +66,7 @@ pub use config::{ConfigError, HcaConfig, LinkConfig, SwitchConfig, WorldConfig};
 use flow::Suspended;
 use links::{Link, LinkKind};
 pub use pace::Allowance;
-pub use planned::SubnetPlan;
+pub use planned::{FabricPlan, PlannedHca, PlannedSwitch};
 pub use queueing::{PriorityQueue, Queueing, Red};
 use quota::Quotas;
 pub use quota::WaitingEvents;

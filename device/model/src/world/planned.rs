@@ -1,31 +1,82 @@
-//! The built-in subnet manager where the whole subnet is known beforehand, and this world may be a part of it.
+//! What finds ways by itself, where the whole fabric is known beforehand and this world may be a part of it: the built-in subnet
+//! manager, and Ethernet switches.
 //!
 //! Tables follow from the plan alone. Each node is brought up by itself: a switch some time after one of its own links came
 //! up, an adapter's port as soon as it waits for its manager. So what happens at a node depends on it and its links only, and
-//! the managers of all worlds do together what one would, wherever the subnet is cut. A link that is down is not gone round.
+//! the managers of all worlds do together what one would, wherever the fabric is cut. A link that is down is not gone round, but by
+//! an Ethernet switch that it is at and that has another shortest way.
 
 use std::collections::BTreeMap;
 
+use hca_firmware::PortKind;
 use hca_spec::ids::Lid;
 use hca_spec::mad::port_state;
 
+use super::bridge::Bridge;
 use super::manager::SWEEP_DELAY;
 use super::routing::{Distances, Map, Routing, Way};
+use super::ways::{self, Cable};
 use super::{Class, Event, World};
 use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef, SwitchId};
 use crate::ground::time::Source;
+use crate::link_layer::eth::Mac;
 
-/// A whole subnet. Its nodes are numbered by their place here.
+/// A whole fabric. Its nodes are numbered by their place here.
 #[derive(Debug, Clone, Default)]
-pub struct SubnetPlan {
-    /// Adapters: which one of this world it is, if it is here, and its ports. LIDs are in this order, from 1 on.
-    pub hcas: Vec<(Option<HcaId>, Vec<u8>)>,
-    /// Switches: which one of this world it is, if it is here. LIDs follow those of adapters.
-    pub switches: Vec<Option<SwitchId>>,
+pub struct FabricPlan {
+    /// Adapters. LIDs are in the order of their ports, from 1 on.
+    pub hcas: Vec<PlannedHca>,
+    /// Switches. LIDs follow those of adapters.
+    pub switches: Vec<PlannedSwitch>,
     /// Links, in the numbers of the plan.
     pub links: Vec<[PortRef; 2]>,
-    /// How paths are chosen.
+    /// How paths of an InfiniBand subnet are chosen.
     pub routing: Routing,
+}
+
+/// An adapter of a plan.
+#[derive(Debug, Clone)]
+pub struct PlannedHca {
+    /// Which one of this world it is, if it is here.
+    pub here: Option<HcaId>,
+    /// Of which kind its ports are.
+    pub kind: PortKind,
+    /// The Ethernet addresses of its ports, whatever their kind, from port 1 on.
+    pub ports: Vec<[u8; 6]>,
+}
+
+/// A switch of a plan.
+#[derive(Debug, Clone, Copy)]
+pub struct PlannedSwitch {
+    /// Which one of this world it is, if it is here.
+    pub here: Option<SwitchId>,
+    /// Of which kind its ports are.
+    pub kind: PortKind,
+}
+
+impl FabricPlan {
+    /// Cables between Ethernet switches.
+    fn bridged(&self) -> Vec<Cable> {
+        let end = |port: &PortRef| Some((self.bridge(port.node)?, port.port));
+        let ends = |[a, b]: &[PortRef; 2]| Some(Cable { ends: [end(a)?, end(b)?] });
+        self.links.iter().filter_map(ends).collect()
+    }
+
+    /// Ports of adapters at Ethernet switches: their address, and where they are.
+    fn stations(&self) -> impl Iterator<Item = (Mac, (usize, u8))> {
+        let both = self.links.iter().flat_map(|[a, b]| [(a, b), (b, a)]);
+        both.filter_map(|(station, at)| {
+            let NodeId::Hca(HcaId(hca)) = station.node else { return None };
+            let place = usize::from(station.port).checked_sub(1)?;
+            Some((Mac(*self.hcas.get(hca)?.ports.get(place)?), (self.bridge(at.node)?, at.port)))
+        })
+    }
+
+    /// The number of an Ethernet switch.
+    fn bridge(&self, node: NodeId) -> Option<usize> {
+        let NodeId::Switch(SwitchId(number)) = node else { return None };
+        (self.switches.get(number)?.kind == PortKind::Ethernet).then_some(number)
+    }
 }
 
 /// What a plan makes of the switches and adapters here.
@@ -45,7 +96,7 @@ struct Program {
 }
 
 impl Planned {
-    fn new(plan: &SubnetPlan) -> Self {
+    fn new(plan: &FabricPlan) -> Self {
         let mut ways: Vec<Vec<Way>> = vec![Vec::new(); plan.switches.len()];
         for [a, b] in &plan.links {
             for (from, to) in [(a, b), (b, a)] {
@@ -59,11 +110,13 @@ impl Planned {
         ways.iter_mut().for_each(|ways| ways.sort_by_key(|way| way.port));
         let map = Map::new(ways, plan.routing);
         let (mut targets, mut lids) = (Vec::new(), BTreeMap::new());
-        for (i, (here, ports)) in plan.hcas.iter().enumerate() {
-            for port in ports {
-                targets.push(PortRef::of_hca(HcaId(i), *port));
+        for (i, hca) in plan.hcas.iter().enumerate() {
+            // Ethernet ports need no manager.
+            let here = hca.here.filter(|_| hca.kind == PortKind::InfiniBand);
+            for (port, _) in (1..).zip(&hca.ports) {
+                targets.push(PortRef::of_hca(HcaId(i), port));
                 if let Some(here) = here {
-                    lids.insert(PortRef::of_hca(*here, *port), Lid(targets.len() as u16));
+                    lids.insert(PortRef::of_hca(here, port), Lid(targets.len() as u16));
                 }
             }
         }
@@ -81,7 +134,8 @@ impl Planned {
             .map(|i| map.distances(Some(PortRef::of_switch(SwitchId(i), 0).into())))
             .collect();
         let tree = map.tree();
-        let here = plan.switches.iter().enumerate().filter_map(|(i, here)| Some((i, (*here)?)));
+        let managed = plan.switches.iter().enumerate().filter(|(_, of)| of.kind == PortKind::InfiniBand);
+        let here = managed.filter_map(|(i, of)| Some((i, of.here?)));
         let program = |(switch, here)| {
             let mut linear = vec![super::routing::NO_PORT];
             // All adapters of another switch are reached by the same ports.
@@ -114,10 +168,26 @@ impl Planned {
 }
 
 impl World {
-    /// Lets the built-in subnet manager know the whole subnet, of which this world may be a part: before time goes on.
-    pub fn plan_subnet(&mut self, plan: &SubnetPlan) {
+    /// Lets the built-in subnet manager and Ethernet switches know the whole fabric, of which this world may be a part: before time
+    /// goes on.
+    pub fn plan_fabric(&mut self, plan: &FabricPlan) {
         self.rouse();
         self.planned = Some(Box::new(Planned::new(plan)));
+        let cables = plan.bridged();
+        let stations: Vec<_> = plan.stations().collect();
+        for (number, ways) in ways::all(plan.switches.len(), &cables).into_iter().enumerate() {
+            let here = plan.switches.get(number).and_then(|switch| switch.here);
+            let Some(node) = here.and_then(|here| self.switches.get_mut(here.0)) else { continue };
+            let Some(relay) = &mut node.relay else { continue };
+            let inner = cables.iter().flat_map(|cable| cable.from(number)).map(|(port, _)| port);
+            relay.bridge = Bridge::new(ways, inner);
+            for (mac, (switch, port)) in &stations {
+                match *switch == number {
+                    true => relay.bridge.pin(*mac, *port),
+                    false => relay.bridge.pin_far(*mac, *switch),
+                }
+            }
+        }
     }
 
     /// Brings a port of an adapter up as the plan says. Returns false if there is no plan.

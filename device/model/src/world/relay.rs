@@ -11,6 +11,7 @@ use super::ways::{self, Cable};
 use crate::ground::node::{LinkEnd, NodeId, PortRef, SwitchId};
 use crate::ground::random::SplitMix64;
 use crate::ground::time::Ps;
+use crate::link::LineRate;
 use crate::link_layer::Packet;
 use crate::link_layer::eth::Mac;
 
@@ -133,12 +134,10 @@ impl World {
     }
 
     /// Ethernet switches know who is at the far end of a cable within this world, and where other switches are.
-    pub(super) fn pin_stations(&mut self, delay: Ps, ends: &[End]) {
+    pub(super) fn pin_stations(&mut self, ends: &[End]) {
         let [one, other] = ends else { return };
         for (switch, peer) in [(one, other), (other, one)] {
             let LinkEnd::Port(PortRef { node: NodeId::Switch(id), port }) = switch.at else { continue };
-            let there = delay + self.port_latency(switch.at) + self.port_latency(peer.at);
-            let hop = self.timing.hop_inside();
             let mac = match peer.at {
                 LinkEnd::Port(at @ PortRef { node: NodeId::Hca(_), .. }) => {
                     self.port(at).and_then(|p| p.ethernet()).map(|e| Mac(e.mac))
@@ -149,7 +148,6 @@ impl World {
             let Some(relay) = self.switches.get_mut(id.0).and_then(|node| node.relay.as_mut()) else {
                 continue;
             };
-            relay.buffer.plug(port, switch.line, there.times(2) + hop);
             if is_switch {
                 relay.bridge.add_inner(port);
             }
@@ -162,8 +160,21 @@ impl World {
         }
     }
 
-    /// Finds the ways between Ethernet switches anew: a link between two of them came or went.
+    /// A cable whose other end is so far away, processing included, has trained at a port of an Ethernet switch to that line.
+    pub(super) fn keep_headroom(&mut self, port: PortRef, line: LineRate, there: Ps) {
+        let there_and_back = there.times(2) + self.timing.hop_inside();
+        if let NodeId::Switch(id) = port.node
+            && let Some(relay) = self.switches.get_mut(id.0).and_then(|node| node.relay.as_mut())
+        {
+            relay.buffer.plug(port.port, line, there_and_back);
+        }
+    }
+
+    /// Finds the ways between Ethernet switches anew, unless they are planned: a link between two of them came or went.
     pub(super) fn find_ways(&mut self) {
+        if self.planned.is_some() {
+            return;
+        }
         let up = |switch: usize, port: u8| {
             let node = self.switches.get(switch).filter(|node| node.relay.is_some());
             node.is_some_and(|node| node.fw.can_send(port, false))

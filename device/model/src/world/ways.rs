@@ -4,7 +4,8 @@
 //! tree, so that no frame goes in circles, whatever the cables.
 //!
 //! Source: IEEE 802.1Q clauses 27 and 44 (shortest path bridging, equal cost multiple paths), which say what the ways are; that all
-//! switches know the cables at once stands in for their protocol.
+//! switches of a world know at once which cables are up stands in for their protocol. Where a [plan](super::planned) is followed they know
+//! all cables beforehand, and each of its own whether it is up.
 
 /// A cable between two switches, whose link is up: switch and port of either end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub(super) struct Cable {
 
 impl Cable {
     /// From a switch by a port to another.
-    fn from(&self, switch: usize) -> impl Iterator<Item = (u8, usize)> {
+    pub(super) fn from(&self, switch: usize) -> impl Iterator<Item = (u8, usize)> {
         let [a, b] = self.ends;
         [(a, b), (b, a)]
             .into_iter()
@@ -45,18 +46,31 @@ impl Ways {
     }
 }
 
+/// The switches next to each.
+fn neighbours(switches: usize, cables: &[Cable]) -> Vec<Vec<usize>> {
+    let mut neighbours = vec![Vec::new(); switches];
+    for Cable { ends: [(a, _), (b, _)] } in cables {
+        for (near, far) in [(a, b), (b, a)] {
+            if let Some(of) = neighbours.get_mut(*near) {
+                of.push(*far);
+            }
+        }
+    }
+    neighbours
+}
+
 /// How many cables each switch is away from one; `None`: there is no way.
-fn distances(from: usize, switches: usize, cables: &[Cable]) -> Vec<Option<usize>> {
-    let mut away = vec![None; switches];
+fn distances(from: usize, neighbours: &[Vec<usize>]) -> Vec<Option<usize>> {
+    let mut away = vec![None; neighbours.len()];
     let mut next = vec![from];
-    for distance in 0..switches {
+    for distance in 0..neighbours.len() {
         let mut found = Vec::new();
         for switch in next {
-            match away.get_mut(switch) {
-                Some(place @ None) => *place = Some(distance),
-                _ => continue,
-            }
-            found.extend(cables.iter().flat_map(|cable| cable.from(switch)).map(|(_, far)| far));
+            let (Some(place @ None), Some(of)) = (away.get_mut(switch), neighbours.get(switch)) else {
+                continue;
+            };
+            *place = Some(distance);
+            found.extend(of);
         }
         next = found;
     }
@@ -68,8 +82,9 @@ fn distances(from: usize, switches: usize, cables: &[Cable]) -> Vec<Option<usize
 pub(super) fn all(switches: usize, cables: &[Cable]) -> Vec<Ways> {
     let mut ways = vec![Ways { toward: vec![0; switches], ..Ways::default() }; switches];
     let mut parents = vec![None; switches];
+    let neighbours = neighbours(switches, cables);
     for to in 0..switches {
-        let away = distances(to, switches, cables);
+        let away = distances(to, &neighbours);
         let distance = |switch: usize| away.get(switch).copied().flatten();
         for cable in cables {
             let [a, b] = cable.ends;

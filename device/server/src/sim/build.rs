@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, bail, ensure};
-use hca_model::{HcaId, LinkConfig, NodeId, PortKind, PortRef, SubnetPlan, SwitchId, TunnelId, World};
+use hca_model::{
+    FabricPlan, FirmwareConfig, HcaId, LinkConfig, NodeId, PlannedHca, PlannedSwitch, PortRef, SwitchId,
+    TunnelId, World,
+};
 
 use super::far::PlannedHost;
 use super::joint::Planned;
@@ -37,19 +40,6 @@ pub(super) fn world(topology: &Topology, process: Option<&str>) -> anyhow::Resul
         Some(_) => topology.part(process)?,
         None => topology.whole()?,
     };
-    for cut in &part.cuts {
-        let bridges = cut.link.between.iter().filter(|end| {
-            topology
-                .switches
-                .iter()
-                .any(|switch| switch.name == end.node() && switch.kind == PortKind::Ethernet)
-        });
-        let [a, b] = &cut.link.between;
-        ensure!(
-            bridges.count() < 2,
-            "{a} and {b} are Ethernet switches of two processes: they find their ways together, so that one process has to have all of them"
-        );
-    }
     let mut joints = Vec::new();
     for cut in &part.cuts {
         let [a, b] = &cut.link.between;
@@ -94,13 +84,10 @@ pub(super) fn world(topology: &Topology, process: Option<&str>) -> anyhow::Resul
         room: 1,
         ..config
     })?;
-    for (port, mac) in model::far_stations(&topology, &rows) {
-        world.pin_station(port, mac);
-    }
     for exit in &part.exits {
         world.tunnel_of_frames(TunnelId(exit.number.into()), model::full_light(exit.link));
     }
-    world.plan_subnet(&plan(&topology, &part)?);
+    world.plan_fabric(&plan(&topology, &part)?);
     Faults::new(&topology, &part, &mut world);
     let mut hosts = Vec::new();
     for ((_, hca), function) in part.hcas().zip(steps::functions(&part)) {
@@ -139,20 +126,20 @@ fn check(topology: &Topology) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The whole subnet, and which of its nodes are here.
-fn plan(topology: &Topology, part: &Part<'_>) -> anyhow::Result<SubnetPlan> {
-    let mut plan = SubnetPlan { routing: topology.fabric.routing, ..SubnetPlan::default() };
+/// The whole fabric, and which of its nodes are here.
+fn plan(topology: &Topology, part: &Part<'_>) -> anyhow::Result<FabricPlan> {
+    let mut plan = FabricPlan { routing: topology.fabric.routing, ..FabricPlan::default() };
     let hosts: BTreeSet<&str> = part.hosts.iter().map(|host| host.name.as_str()).collect();
     let mut here = 0..;
     let mut next = |is_here: bool| if is_here { here.next() } else { None };
     for host in &topology.hosts {
         let is_here = hosts.contains(host.name.as_str());
         for hca in &host.hcas {
+            let firmware = FirmwareConfig::with_guid(hca.guid);
             let ports =
-                (1..=hca.personality.ports.len()).filter_map(|port| u8::try_from(port).ok()).collect();
-            // Ethernet ports need no manager.
-            let managed = hca.port_type == PortKind::InfiniBand;
-            plan.hcas.push((next(is_here).map(HcaId).filter(|_| managed), ports));
+                (1..).take(hca.personality.ports.len()).map(|port| firmware.mac_of_port(port)).collect();
+            let here = next(is_here).map(HcaId);
+            plan.hcas.push(PlannedHca { here, kind: hca.port_type, ports });
         }
     }
     let switches: BTreeSet<&str> = part.switches.iter().map(|switch| switch.name.as_str()).collect();
@@ -160,7 +147,7 @@ fn plan(topology: &Topology, part: &Part<'_>) -> anyhow::Result<SubnetPlan> {
     for switch in &topology.switches {
         let is_here = switches.contains(switch.name.as_str());
         let here = if is_here { here.next().map(SwitchId) } else { None };
-        plan.switches.push(here.filter(|_| switch.kind == PortKind::InfiniBand));
+        plan.switches.push(PlannedSwitch { here, kind: switch.kind });
     }
     let hcas: BTreeMap<(&str, &str), usize> = topology
         .hcas()
