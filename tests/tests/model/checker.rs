@@ -93,6 +93,23 @@ pub(crate) fn nothing_is_said_of_a_driver_that_does_it_right() {
     assert_eq!(rules(&simulation), [""; 0]);
 }
 
+/// A queue that is polled on another's account is armed before its driver hears of its event, each time: the number counts, later.
+#[test]
+pub(crate) fn a_queue_that_is_armed_before_its_event_is_heard_of() {
+    let (simulation, mut pair) = checked(&Options::default());
+    pair.ends[0].send_cq.arm(pair.hcas[0].bus_mut(), false);
+    for wr_id in 0..24 {
+        post(&mut pair, wr_id);
+        pair.sent_ok(0, wr_id);
+        while pair.hcas[0].poll_event().expect("events").is_some() {}
+        pair.ends[0].send_cq.arm(pair.hcas[0].bus_mut(), false);
+        pair.ends[0].send_cq.event_taken();
+        pair.ends[0].send_cq.arm(pair.hcas[0].bus_mut(), false);
+    }
+    rig::close(pair);
+    assert_eq!(rules(&simulation), [""; 0]);
+}
+
 #[test]
 pub(crate) fn a_doorbell_without_the_counter() {
     let (simulation, mut pair) = checked(&Options::default());

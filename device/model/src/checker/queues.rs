@@ -105,8 +105,8 @@ impl Queues {
         let eqs = &self.eqs;
         let known = |(eqn, reads): &mut (u32, u32)| eqs.get(eqn).is_none_or(|eq| eq.reads != *reads);
         queue.same = match queue.event.take_if(known) {
-            Some(_) if sequence == queue.sequence => queue.same + 1,
-            Some(_) => 0,
+            _ if sequence != queue.sequence => 0,
+            Some(_) => queue.same + 1,
             None => queue.same,
         };
         queue.sequence = sequence;
