@@ -88,8 +88,9 @@ impl SendQueues {
         };
         if moved == 0 {
             let is_right = match named {
+                // Of those that are not counted there is room for a queue's length at most: any other is late, however much.
                 Some(index) => {
-                    let is_counted = (1..=1 << 15).contains(&(word as u16).wrapping_sub(index));
+                    let is_counted = u32::from(index.wrapping_sub(word as u16)) >= size;
                     is_counted && last_named != Some(index)
                 }
                 // It rings for what the record counts, whatever that is.
