@@ -13,7 +13,7 @@
 //! as much later than it left as MAC and PHY of both ends and the cable take at least (100 ns between switches and adapters of the
 //! profile `connectx4`, and the cable's own, which may be 0). So a world may hold a part of a topology; its links to the other parts end in
 //! [`TunnelId`]s, and [`World::drain_tunnels`], [`World::deliver`] and [`World::lookahead`] join it to them. One world and
-//! several do the same, event by event. The built-in subnet manager sees one world only, unless it
+//! several do the same, event by event. The built-in subnet manager and Ethernet switches see one world only, unless it
 //! is told of the whole fabric ([`World::plan_fabric`]).
 //!
 //! No file descriptors, no threads, no wall clock: the same inputs give the same outputs. Guest memory

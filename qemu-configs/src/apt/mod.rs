@@ -137,26 +137,25 @@ impl Apt {
 
     /// Downloads `wanted` with dependencies, except packages for which `skip` says so.
     pub fn download(&self, wanted: &[String], skip: impl Fn(&Package) -> bool) -> Result<Vec<Package>> {
-        let _lock = self.cache.lock("apt")?;
-        self.prepare()?;
-        self.update(INDEX_AGE)?;
-        match self.resolve_and_fetch(wanted, &skip) {
-            Ok(result) => Ok(result),
-            // An index can be younger than a day and still name packages that the archive has replaced.
-            Err(_) => {
-                self.update(Duration::ZERO)?;
-                self.resolve_and_fetch(wanted, &skip)
-            }
-        }
+        self.with_indexes(|| self.resolve_and_fetch(wanted, &skip))
     }
 
     /// Names of `wanted` and of everything they depend on.
     pub fn needs(&self, wanted: &[String]) -> Result<BTreeSet<String>> {
+        let packages = self.with_indexes(|| self.resolve(wanted))?;
+        Ok(packages.iter().map(|package| package.name().to_owned()).collect())
+    }
+
+    /// What `get` makes of the indexes; if that is nothing, of new ones: an index can be younger than a day and still name packages that
+    /// the archive has replaced.
+    fn with_indexes<T>(&self, get: impl Fn() -> Result<T>) -> Result<T> {
         let _lock = self.cache.lock("apt")?;
         self.prepare()?;
         self.update(INDEX_AGE)?;
-        let packages = self.resolve(wanted)?;
-        Ok(packages.iter().map(|package| package.name().to_owned()).collect())
+        get().or_else(|_| {
+            self.update(Duration::ZERO)?;
+            get()
+        })
     }
 
     /// Packages whose names match a regular expression of apt-cache(8), with the versions that would be installed.

@@ -182,9 +182,14 @@ fn missing(
     let there = fs::read_to_string(&there).with_context(|| format!("cannot read {}", there.display()))?;
     let there: BTreeSet<&str> = there.lines().collect();
     let apt = Apt::new(cache, suites);
-    // What guests do without comes with all that it needs where somebody asks for it.
-    let asked: Vec<String> = wanted.iter().filter(|name| rootfs::is_skipped(name)).cloned().collect();
-    let needed = if asked.is_empty() { BTreeSet::new() } else { apt.needs(&asked)? };
+    // What guests do without comes with all that it needs where somebody asks for it, but for what only a kernel needs that boots by itself.
+    let (booting, asked): (Vec<String>, Vec<String>) = wanted
+        .iter()
+        .filter(|name| rootfs::is_skipped(name))
+        .cloned()
+        .partition(|name| rootfs::is_of_booting(name));
+    let mut needed = if asked.is_empty() { BTreeSet::new() } else { apt.needs(&asked)? };
+    needed.extend(booting);
     // Together with what is there, so that all fits each other.
     let all: Vec<String> = rootfs::wanted().chain(wanted.iter().cloned()).collect();
     let packages = apt

@@ -122,9 +122,12 @@ pub(super) fn wanted() -> impl Iterator<Item = String> {
 
 /// Is a package left out of guests that do not ask for it?
 pub(super) fn is_skipped(name: &str) -> bool {
-    // Headers of a kernel want the kernel, and that what makes its initramfs: guests get both from the launcher.
-    let is_of_booting = kernel::is_part(name) || name.starts_with("initramfs-tools") || name == "klibc-utils";
-    SKIPPED.contains(&name) || is_of_booting
+    SKIPPED.contains(&name) || is_of_booting(name)
+}
+
+/// Is it of booting? Headers of a kernel want the kernel, and that what makes its initramfs: guests get both from the launcher.
+pub(super) fn is_of_booting(name: &str) -> bool {
+    kernel::is_part(name) || name.starts_with("initramfs-tools") || name == "klibc-utils"
 }
 
 fn recipe() -> String {

@@ -43,7 +43,8 @@ pub(super) enum Fabric {
     /// A cable from each switch to the next.
     #[default]
     InfiniBand,
-    /// Two from every other one, each flow by one of them; with more keys of the switches.
+    /// Two from every other one, each flow by one of them; with more keys of the switches. Where a half of the switches ends there is one, for which
+    /// a proxy is enough.
     Ethernet(&'static str),
 }
 
@@ -97,7 +98,7 @@ pub(super) const KINDS: [Kind; 8] = [
     },
     Kind { name: "Ethernet, faults", fabric: Fabric::Ethernet(""), trunk: FAULTS, options: SMALL },
     Kind {
-        name: "Ethernet, PAUSE at a congested trunk",
+        name: "Ethernet, PAUSE",
         fabric: Fabric::Ethernet("pause = true\nbuffer = \"256K\"\n"),
         trunk: NARROW,
         options: &["--size", "6000", "--ack-timeout", "14"],
@@ -303,7 +304,7 @@ fn timing() -> Option<Case> {
     })
 }
 
-/// Ties, faults, a congested trunk, all-reduce and storage reads: each in 1, 2, 4 and 8 processes; others' switches; experiments of SimBricks' orchestration; speed.
+/// Ties, faults, a congested trunk, all-reduce, storage reads and Ethernet: each in 1, 2, 4 and 8 processes; others' switches; experiments of SimBricks' orchestration; speed.
 pub fn cases() -> Vec<Case> {
     let folder: PathBuf = std::env::temp_dir().join(format!("softhca-suite-sim-{}", std::process::id()));
     let program = match Binary::find() {

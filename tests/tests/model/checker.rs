@@ -124,6 +124,21 @@ pub(crate) fn a_doorbell_without_the_counter() {
     assert!(finding.found.contains("0x1"), "{finding}");
 }
 
+/// A busy host may bring a doorbell when more than half of the numbers of WQEs were used since.
+#[test]
+pub(crate) fn a_doorbell_that_is_very_late() {
+    let (simulation, mut pair) = checked(&Options::default());
+    let late = count(&mut pair, 0);
+    for wr_id in 1..40_000 {
+        post(&mut pair, wr_id);
+        pair.sent_ok(0, wr_id - 1);
+    }
+    pair.sent_ok(0, 39_999);
+    ring(&mut pair, late);
+    simulation.run(PATIENCE);
+    assert_eq!(rules(&simulation), [""; 0]);
+}
+
 #[test]
 pub(crate) fn a_counter_without_the_doorbell() {
     let (simulation, mut pair) = checked(&Options::default());

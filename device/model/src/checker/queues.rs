@@ -104,7 +104,7 @@ impl Queues {
         // Who polls a queue on another's account may arm it before it hears of the queue's own event.
         let eqs = &self.eqs;
         let known = |(eqn, reads): &mut (u32, u32)| eqs.get(eqn).is_none_or(|eq| eq.reads != *reads);
-        queue.same = match queue.event.take_if(known) {
+        queue.same = match queue.event.take_if(|event| sequence != queue.sequence || known(event)) {
             _ if sequence != queue.sequence => 0,
             Some(_) => queue.same + 1,
             None => queue.same,

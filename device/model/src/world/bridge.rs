@@ -32,7 +32,7 @@ pub(super) struct Bridge {
     by_port: HashMap<u8, BTreeMap<(Ps, Place), ()>>,
     /// Addresses of adapters whose cable is at a port: nobody else may have them.
     pinned: HashMap<Mac, u8>,
-    /// The switches at which other adapters of the world are.
+    /// The switches at which other adapters of the fabric are.
     homes: HashMap<Mac, usize>,
     ways: Ways,
 }

@@ -4,7 +4,7 @@
 //! Tables follow from the plan alone. Each node is brought up by itself: a switch some time after one of its own links came
 //! up, an adapter's port as soon as it waits for its manager. So what happens at a node depends on it and its links only, and
 //! the managers of all worlds do together what one would, wherever the fabric is cut. A link that is down is not gone round, but by
-//! an Ethernet switch that it is at and that has another shortest way.
+//! an Ethernet switch that it is at and that has another shortest way to a station that is known: the tree stays as it is.
 
 use std::collections::BTreeMap;
 
@@ -174,6 +174,9 @@ impl World {
         self.rouse();
         self.planned = Some(Box::new(Planned::new(plan)));
         let cables = plan.bridged();
+        if plan.switches.iter().all(|switch| switch.kind != PortKind::Ethernet) {
+            return;
+        }
         let stations: Vec<_> = plan.stations().collect();
         for (number, ways) in ways::all(plan.switches.len(), &cables).into_iter().enumerate() {
             let here = plan.switches.get(number).and_then(|switch| switch.here);

@@ -188,7 +188,7 @@ impl Buffer {
         Self { how, shared: how.buffer, used: 0, ports }
     }
 
-    /// A cable came to a port.
+    /// A cable has trained at a port, perhaps not for the first time.
     pub(super) fn plug(&mut self, port: u8, line: LineRate, there_and_back: Ps) {
         let classes = if self.how.pause { 1 } else { self.how.pfc().count_ones() as usize };
         let headroom = self.how.headroom(line, there_and_back);

@@ -1,4 +1,4 @@
-//! Ways between the Ethernet switches of a world: all that are shortest, and a tree for what goes to many or to nobody knows whom.
+//! Ways between the Ethernet switches of a fabric: all that are shortest, and a tree for what goes to many or to nobody knows whom.
 //!
 //! A frame for a station that the world knows goes by any of the shortest ways, each flow by one of them. Everything else goes by a
 //! tree, so that no frame goes in circles, whatever the cables.
@@ -7,7 +7,7 @@
 //! switches of a world know at once which cables are up stands in for their protocol. Where a [plan](super::planned) is followed they know
 //! all cables beforehand, and each of its own whether it is up.
 
-/// A cable between two switches, whose link is up: switch and port of either end.
+/// A cable between two switches, whose link is up, or may be where ways are planned: switch and port of either end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cable {
     pub(super) ends: [(usize, u8); 2],
@@ -77,7 +77,7 @@ fn distances(from: usize, neighbours: &[Vec<usize>]) -> Vec<Option<usize>> {
     away
 }
 
-/// The ways of all switches, by the cables between them that are up. Each part of a fabric that hangs together has a tree from its
+/// The ways of all switches, by these cables between them. Each part of a fabric that hangs together has a tree from its
 /// first switch.
 pub(super) fn all(switches: usize, cables: &[Cable]) -> Vec<Ways> {
     let mut ways = vec![Ways { toward: vec![0; switches], ..Ways::default() }; switches];

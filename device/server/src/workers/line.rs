@@ -23,6 +23,9 @@ const UNBOUND_TURN: usize = 16;
 const BACKLOG: usize = 4 << 20;
 /// Times that a message may bring: longer ones are cut. The slowest link sends its longest packet in 20 us.
 const LONGEST: Ps = Ps::from_ms(1);
+/// What MAC and PHY of a peer may take, as it says: an Ethernet switch keeps memory for what comes meanwhile, at the cost of other tenants. Those of profiles
+/// take up to 0.1 us.
+const LONGEST_PHY: Ps = Ps::from_us(1);
 
 /// What came of a link.
 #[derive(Debug)]
@@ -255,7 +258,7 @@ pub(crate) fn within_bounds(message: LinkMessage) -> LinkMessage {
             LinkMessage::Packet(LinkPacket { tail: packet.tail.min(LONGEST), ..packet })
         }
         LinkMessage::Light(mut light) => {
-            light.latency = light.latency.min(LONGEST);
+            light.latency = light.latency.min(LONGEST_PHY);
             LinkMessage::Light(light)
         }
         credit @ LinkMessage::Credit { .. } => credit,
@@ -380,5 +383,8 @@ mod tests {
         });
         let LinkMessage::Packet(cut) = within_bounds(far) else { unreachable!() };
         assert_eq!(cut.tail, LONGEST);
+        let slow = LinkMessage::Light(Light { latency: Ps::from_ms(1), ..Light::default() });
+        let LinkMessage::Light(light) = within_bounds(slow) else { unreachable!() };
+        assert_eq!(light.latency, LONGEST_PHY);
     }
 }
