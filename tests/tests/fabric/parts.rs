@@ -174,11 +174,11 @@ fn what_happens_does_not_depend_on_the_cut() {
     does_not_depend_on_the_cut(PortKind::InfiniBand, &[""]);
 }
 
-/// Switches with several ways between them, some of which ask their peers to wait.
+/// Switches with several ways between them, some of which ask their peers to wait: they have room for few frames, or for none but those that come after
+/// they have asked.
 #[test]
 fn what_happens_on_ethernet_does_not_depend_on_the_cut() {
-    does_not_depend_on_the_cut(
-        PortKind::Ethernet,
-        &["", "pause = true\nbuffer = \"256K\"\n"],
-    );
+    const KEYS: [&str; 3] =
+        ["", "pause = true\nbuffer = \"64K\"\n", "pause = true\nbuffer = \"64K\"\nheadroom = \"8K\"\n"];
+    does_not_depend_on_the_cut(PortKind::Ethernet, &KEYS);
 }
