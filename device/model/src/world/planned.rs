@@ -12,14 +12,12 @@ use hca_firmware::PortKind;
 use hca_spec::ids::Lid;
 use hca_spec::mad::port_state;
 
-use super::bridge::Bridge;
 use super::manager::SWEEP_DELAY;
 use super::routing::{Distances, Map, Routing, Way};
-use super::ways::{self, Cable};
+use super::ways::Cable;
 use super::{Class, Event, World};
 use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef, SwitchId};
 use crate::ground::time::Source;
-use crate::link_layer::eth::Mac;
 
 /// A whole fabric. Its nodes are numbered by their place here.
 #[derive(Debug, Clone, Default)]
@@ -63,12 +61,12 @@ impl FabricPlan {
     }
 
     /// Ports of adapters at Ethernet switches: their address, and where they are.
-    fn stations(&self) -> impl Iterator<Item = (Mac, (usize, u8))> {
+    fn stations(&self) -> impl Iterator<Item = ([u8; 6], (usize, u8))> {
         let both = self.links.iter().flat_map(|[a, b]| [(a, b), (b, a)]);
         both.filter_map(|(station, at)| {
             let NodeId::Hca(HcaId(hca)) = station.node else { return None };
             let place = usize::from(station.port).checked_sub(1)?;
-            Some((Mac(*self.hcas.get(hca)?.ports.get(place)?), (self.bridge(at.node)?, at.port)))
+            Some((*self.hcas.get(hca)?.ports.get(place)?, (self.bridge(at.node)?, at.port)))
         })
     }
 
@@ -173,23 +171,10 @@ impl World {
     pub fn plan_fabric(&mut self, plan: &FabricPlan) {
         self.rouse();
         self.planned = Some(Box::new(Planned::new(plan)));
-        let cables = plan.bridged();
-        if plan.switches.iter().all(|switch| switch.kind != PortKind::Ethernet) {
-            return;
-        }
-        let stations: Vec<_> = plan.stations().collect();
-        for (number, ways) in ways::all(plan.switches.len(), &cables).into_iter().enumerate() {
-            let here = plan.switches.get(number).and_then(|switch| switch.here);
-            let Some(node) = here.and_then(|here| self.switches.get_mut(here.0)) else { continue };
-            let Some(relay) = &mut node.relay else { continue };
-            let inner = cables.iter().flat_map(|cable| cable.from(number)).map(|(port, _)| port);
-            relay.bridge = Bridge::new(ways, inner);
-            for (mac, (switch, port)) in &stations {
-                match *switch == number {
-                    true => relay.bridge.pin(*mac, *port),
-                    false => relay.bridge.pin_far(*mac, *switch),
-                }
-            }
+        if plan.switches.iter().any(|switch| switch.kind == PortKind::Ethernet) {
+            let here: Vec<_> = plan.switches.iter().map(|switch| switch.here).collect();
+            let stations: Vec<_> = plan.stations().collect();
+            self.plan_bridges(&here, &plan.bridged(), &stations);
         }
     }
 

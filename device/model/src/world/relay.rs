@@ -160,6 +160,29 @@ impl World {
         }
     }
 
+    /// The Ethernet switches of a whole fabric, where they are here, cables between them, and addresses of adapters with switch and port where
+    /// they are; switches are numbered by their place.
+    pub(super) fn plan_bridges(
+        &mut self,
+        switches: &[Option<SwitchId>],
+        cables: &[Cable],
+        stations: &[([u8; 6], (usize, u8))],
+    ) {
+        let ways = ways::all(switches.len(), cables);
+        for (number, (here, ways)) in switches.iter().zip(ways).enumerate() {
+            let node = here.and_then(|here| self.switches.get_mut(here.0));
+            let Some(relay) = node.and_then(|node| node.relay.as_mut()) else { continue };
+            let inner = cables.iter().flat_map(|cable| cable.from(number)).map(|(port, _)| port);
+            relay.bridge = Bridge::new(ways, inner);
+            for (mac, (switch, port)) in stations {
+                match *switch == number {
+                    true => relay.bridge.pin(Mac(*mac), *port),
+                    false => relay.bridge.pin_far(Mac(*mac), *switch),
+                }
+            }
+        }
+    }
+
     /// A cable whose other end is so far away, processing included, has trained at a port of an Ethernet switch to that line.
     pub(super) fn keep_headroom(&mut self, port: PortRef, line: LineRate, there: Ps) {
         let there_and_back = there.times(2) + self.timing.hop_inside();
