@@ -139,6 +139,28 @@ pub(crate) fn a_doorbell_that_is_very_late() {
     assert_eq!(rules(&simulation), [""; 0]);
 }
 
+/// Doorbells that fall behind more and more: in the end a WQE's number has come round before its doorbell comes.
+#[test]
+pub(crate) fn doorbells_that_fall_behind_by_all_numbers() {
+    let (simulation, mut pair) = checked(&Options::default());
+    let mut late = std::collections::VecDeque::new();
+    for wr_id in 0..80_000 {
+        late.push_back(count(&mut pair, wr_id));
+        // The host brings one of eight: whatever is counted is taken with it.
+        if wr_id % 8 == 7 {
+            let doorbell = late.pop_front().expect("one");
+            ring(&mut pair, doorbell);
+            for done in wr_id - 7..=wr_id {
+                pair.sent_ok(0, done);
+            }
+        }
+    }
+    // The rest come one behind the other, after the queue has come to its end.
+    late.into_iter().for_each(|doorbell| ring(&mut pair, doorbell));
+    simulation.run(PATIENCE);
+    assert_eq!(rules(&simulation), [""; 0]);
+}
+
 #[test]
 pub(crate) fn a_counter_without_the_doorbell() {
     let (simulation, mut pair) = checked(&Options::default());

@@ -23,6 +23,8 @@ struct SendQueue {
     rung: Ps,
     /// Place of the WQE that it named.
     named: Option<u16>,
+    /// By how many basic blocks the record was ahead of that place, however many numbers that is.
+    ahead: i64,
     /// The send counter that was seen without a doorbell, and since when.
     silent: Option<(u16, Ps)>,
     /// The receive counter was said to be out of its range.
@@ -32,7 +34,7 @@ struct SendQueue {
 impl SendQueue {
     /// Nothing was posted yet.
     fn new(now: Ps) -> Self {
-        Self { send: 0, receive: 0, rung: now, named: None, silent: None, receive_told: false }
+        Self { send: 0, receive: 0, rung: now, named: None, ahead: 0, silent: None, receive_told: false }
     }
 }
 
@@ -83,14 +85,21 @@ impl SendQueues {
         let last_rung = std::mem::replace(&mut queue.rung, now);
         let last_named = std::mem::replace(&mut queue.named, named);
         queue.send = word as u16;
+        if let (Some(index), Some(last)) = (named, last_named) {
+            queue.ahead += i64::from(moved) - i64::from(index.wrapping_sub(last));
+        } else if let Some(index) = named {
+            queue.ahead = i64::from((word as u16).wrapping_sub(index));
+        }
+        let ahead = queue.ahead;
         let finding = |rule: &'static Rule, found: String, expected: String| {
             Some(Finding::new(Subject::qp(qpn), "send counter", found, expected, rule))
         };
         if moved == 0 {
             let is_right = match named {
-                // Of those that are not counted there is room for a queue's length at most: any other is late, however much.
+                // Of those that are not counted there is room for a queue's length at most: any other is late. So is one that follows late ones,
+                // though numbers have come round since.
                 Some(index) => {
-                    let is_counted = u32::from(index.wrapping_sub(word as u16)) >= size;
+                    let is_counted = u32::from(index.wrapping_sub(word as u16)) >= size || ahead > 0;
                     is_counted && last_named != Some(index)
                 }
                 // It rings for what the record counts, whatever that is.
@@ -218,7 +227,7 @@ fn receive_counter(qpn: Qpn, qp: &QueuePair, function: &Function) -> Option<Find
 
 impl Rebase for SendQueue {
     fn rebase(&mut self, by: Ps) {
-        let Self { send: _, receive: _, rung, named: _, silent, receive_told: _ } = self;
+        let Self { send: _, receive: _, rung, named: _, ahead: _, silent, receive_told: _ } = self;
         rung.rebase(by);
         if let Some((_, since)) = silent {
             since.rebase(by);
