@@ -227,7 +227,7 @@ pub(crate) fn crossing(topology: &Topology, hca: &topology::Hca) -> Ps {
 }
 
 /// Adapters of other processes at the Ethernet switches here, and their addresses.
-pub(crate) fn far_stations<'a>(
+fn far_stations<'a>(
     topology: &'a Topology,
     rows: &'a [Row],
 ) -> impl Iterator<Item = (PortRef, [u8; 6])> + 'a {

@@ -183,13 +183,12 @@ fn missing(
     let there: BTreeSet<&str> = there.lines().collect();
     let apt = Apt::new(cache, suites);
     // What guests do without comes with all that it needs where somebody asks for it, but for what only a kernel needs that boots by itself.
-    let (booting, asked): (Vec<String>, Vec<String>) = wanted
-        .iter()
-        .filter(|name| rootfs::is_skipped(name))
-        .cloned()
-        .partition(|name| rootfs::is_of_booting(name));
-    let mut needed = if asked.is_empty() { BTreeSet::new() } else { apt.needs(&asked)? };
-    needed.extend(booting);
+    let comes_whole = |name: &&String| rootfs::is_skipped(name) && !rootfs::is_of_booting(name);
+    let asked: Vec<String> = wanted.iter().filter(comes_whole).cloned().collect();
+    let mut needed: BTreeSet<String> = wanted.iter().cloned().collect();
+    if !asked.is_empty() {
+        needed.extend(apt.needs(&asked)?);
+    }
     // Together with what is there, so that all fits each other.
     let all: Vec<String> = rootfs::wanted().chain(wanted.iter().cloned()).collect();
     let packages = apt

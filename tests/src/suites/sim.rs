@@ -38,10 +38,9 @@ pub(super) struct Kind {
 }
 
 /// Of what switches and adapters are.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Fabric {
     /// A cable from each switch to the next.
-    #[default]
     InfiniBand,
     /// Two from every other one, each flow by one of them; with more keys of the switches. Where a half of the switches ends there is one, for which
     /// a proxy is enough.
@@ -68,16 +67,12 @@ impl Fabric {
 }
 
 const SMALL: &[&str] = &["--size", "6000", "--ack-timeout", "6"];
+const PATIENT: &[&str] = &["--size", "6000", "--ack-timeout", "14"];
 
 pub(super) const KINDS: [Kind; 8] = [
     Kind { name: "ties", fabric: Fabric::InfiniBand, trunk: "", options: SMALL },
     Kind { name: "faults", fabric: Fabric::InfiniBand, trunk: FAULTS, options: SMALL },
-    Kind {
-        name: "a congested trunk",
-        fabric: Fabric::InfiniBand,
-        trunk: NARROW,
-        options: &["--size", "6000", "--ack-timeout", "14"],
-    },
+    Kind { name: "a congested trunk", fabric: Fabric::InfiniBand, trunk: NARROW, options: PATIENT },
     Kind {
         name: "a ring all-reduce",
         fabric: Fabric::InfiniBand,
@@ -101,7 +96,7 @@ pub(super) const KINDS: [Kind; 8] = [
         name: "Ethernet, PAUSE",
         fabric: Fabric::Ethernet("pause = true\nbuffer = \"256K\"\n"),
         trunk: NARROW,
-        options: &["--size", "6000", "--ack-timeout", "14"],
+        options: PATIENT,
     },
 ];
 

@@ -44,8 +44,8 @@ impl Cut {
         Self { processes, kind, more, switches, hosts }
     }
 
-    /// The topology; `trunks`: more keys of the cables between switches; `queueing`: of the switches.
-    fn topology(&self, trunks: &str, queueing: &str) -> Topology {
+    /// The topology; `trunks`: more keys of the cables between switches; `keys`: of the switches.
+    fn topology(&self, trunks: &str, keys: &str) -> Topology {
         let mut text = "[fabric]\ntraining_ms = 0\nseed = 5\n".to_owned();
         (0..self.processes).for_each(|process| text += &format!("[[process]]\nname = \"p{process}\"\n"));
         let [switch_kind, port_type] = match self.kind {
@@ -66,7 +66,7 @@ impl Cut {
         };
         for (switch, (process, to)) in self.switches.iter().enumerate() {
             text += &format!(
-                "[[switch]]\nname = \"s{switch}\"\nports = 16\nprocess = \"p{process}\"\n{switch_kind}{queueing}"
+                "[[switch]]\nname = \"s{switch}\"\nports = 16\nprocess = \"p{process}\"\n{switch_kind}{keys}"
             );
             if switch > 0 {
                 text += &link((port(switch), port(*to)), (*process, self.switches[*to].0), trunks);
@@ -111,9 +111,7 @@ impl Cut {
             observation: hca_trace::Options::default(),
         }
     }
-}
 
-impl Cut {
     fn address(&self, guid: u64, lid: u16) -> Address {
         match self.kind {
             PortKind::InfiniBand => Address::Lid(Lid(lid)),

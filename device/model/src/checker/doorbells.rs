@@ -85,11 +85,14 @@ impl SendQueues {
         let last_rung = std::mem::replace(&mut queue.rung, now);
         let last_named = std::mem::replace(&mut queue.named, named);
         queue.send = word as u16;
-        if let (Some(index), Some(last)) = (named, last_named) {
-            queue.ahead += i64::from(moved) - i64::from(index.wrapping_sub(last));
-        } else if let Some(index) = named {
-            queue.ahead = i64::from((word as u16).wrapping_sub(index));
-        }
+        queue.ahead = match (named, last_named) {
+            // A record that went back tells nothing of how far it had come.
+            (Some(index), Some(last)) if moved <= 1 << 15 => {
+                queue.ahead + i64::from(moved) - i64::from(index.wrapping_sub(last))
+            }
+            (Some(index), _) => (word as u16).wrapping_sub(index).into(),
+            (None, _) => 0,
+        };
         let ahead = queue.ahead;
         let finding = |rule: &'static Rule, found: String, expected: String| {
             Some(Finding::new(Subject::qp(qpn), "send counter", found, expected, rule))

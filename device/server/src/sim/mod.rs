@@ -2,8 +2,8 @@
 //!
 //! There is no pacer: a part goes as far as its neighbours have promised that nothing comes, and promises them in turn. What
 //! happens does not depend on how a topology is cut, since nodes share nothing but links, which take their time
-//! ([`hca_model::World::deliver`]), and each process makes the tables of the subnet, and the ways between Ethernet switches, from the whole topology
-//! ([`hca_model::FabricPlan`]). Hosts of adapters may be other simulators, too ([`crate::simbricks::pcie`]).
+//! ([`hca_model::World::deliver`]), and each process makes the tables of the subnet, and the ways between
+//! Ethernet switches, from the whole topology ([`hca_model::FabricPlan`]). Hosts of adapters may be other simulators, too ([`crate::simbricks::pcie`]).
 
 mod build;
 mod far;
