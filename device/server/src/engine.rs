@@ -575,9 +575,10 @@ impl Engine {
             let ready = ready.hosts.get(fds.clone()).unwrap_or_default();
             let busy = ready.contains(&true) || slot.front_end.has_work();
             busy.then(|| {
-                let began = Instant::now();
+                let (began, events) = (Instant::now(), pacer.took());
                 slot.front_end.serve(ready, &mut Endpoint::new(&mut slot.function, world, pacer));
-                began.elapsed()
+                // The model's events are everybody's.
+                began.elapsed().saturating_sub(pacer.took().saturating_sub(events))
             })
         })
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hca_model::fault::PcieLink;
 use hca_model::personality::Personality;
@@ -255,6 +255,14 @@ impl Clock<'_> {
             Clock::At(now) => *now,
         }
     }
+
+    /// The host's time that went to the model's events.
+    fn took(&self) -> Duration {
+        match self {
+            Clock::Paced(pacer) => pacer.took(),
+            Clock::At(_) => Duration::ZERO,
+        }
+    }
 }
 
 impl<'a> Endpoint<'a> {
@@ -333,6 +341,12 @@ impl<'a> Endpoint<'a> {
     /// Counts requests of the host that were handled.
     pub fn count_messages(&mut self, handled: u64) {
         self.function.metrics.messages += handled;
+    }
+
+    /// What the model's events took of the host's time in this round of the engine, before accesses of any host: none of it counts in
+    /// the turn of one.
+    pub fn events_took(&self) -> Duration {
+        self.clock.took()
     }
 
     /// Bytes of an address space.

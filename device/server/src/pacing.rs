@@ -201,6 +201,11 @@ impl Pacer {
         self.left = self.share;
     }
 
+    /// What events before accesses took of the host's time in this round.
+    pub(crate) fn took(&self) -> Duration {
+        self.share.saturating_sub(self.left)
+    }
+
     /// The host's time, or what the model may make of it.
     fn host_now(&mut self) -> u64 {
         let host = self.map(self.start.elapsed());

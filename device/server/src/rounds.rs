@@ -3,7 +3,7 @@
 //! | what a round does | its bound |
 //! |---|---|
 //! | runs events before accesses | half of `time.budget_ms` ([`crate::pacing`]) |
-//! | serves hosts | `time.budget_ms`, looked at between adapters; a front end has a bound of its own for one call, 2 ms |
+//! | serves hosts | `time.budget_ms` besides, looked at between adapters; a front end has a bound of its own for one call, 2 ms |
 //! | runs events after them | half of `time.budget_ms` |
 //!
 //! Hosts are served by deficit round robin (Shreedhar and Varghese, 1995): of what a round took for hosts each that had something to do has an equal

@@ -1,6 +1,7 @@
 //! The adapter as a VFIO device: regions, interrupt types and errno values around an [`Endpoint`].
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use vfio_bindings::bindings::vfio;
@@ -70,6 +71,10 @@ impl Backend for Device<'_, '_> {
         // QEMU keeps device control as it reads it now, never looks again, and lets messages about errors pass by that copy
         // (pcie_aer_msg_alldev). It resets the function before a guest starts.
         self.endpoint.enable_reports();
+    }
+
+    fn events_took(&self) -> Duration {
+        self.endpoint.events_took()
     }
 
     fn region_info(&self, index: u32) -> RegionInfo {

@@ -1,6 +1,7 @@
 //! What each message means: checks every field, calls the [`Backend`], builds the reply.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use vfio_bindings::bindings::vfio;
@@ -99,6 +100,8 @@ pub trait Backend {
     /// Whether files of the client's memory can be taken now. While they can't, none is offered to [`Backend::dma_map`], and
     /// the client waits.
     fn takes_files(&mut self) -> bool;
+    /// What the model's events took of the host's time so far, which is not the client's.
+    fn events_took(&self) -> Duration;
     /// Why this client can't be served at all, if so: everything but DMA windows gets this errno.
     fn rejection(&self) -> Option<Errno>;
 }
@@ -405,7 +408,9 @@ pub fn serve(
             return Ok(done);
         }
         reply.clear();
+        let before = backend.events_took();
         let verdict = session.handle(message, backend, &mut reply);
+        turn.excuse(backend.events_took().saturating_sub(before));
         if !reply.is_empty() {
             lock(connection).send(&reply).map_err(say)?;
         }
