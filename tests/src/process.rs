@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 /// A process of this machine, by its id.
 #[derive(Clone, Copy, Debug)]
 pub struct Process(pub u32);
@@ -51,6 +54,30 @@ impl Process {
         Duration::from_nanos(nanoseconds.unwrap_or(0))
     }
 
+    /// Stops it (SIGSTOP), and waits until all of its threads stand: one of them takes the signal, and until it has the others go on.
+    ///
+    /// # Errors
+    /// It is gone, or may not be stopped.
+    pub fn stop(self) -> Result<(), Box<dyn std::error::Error>> {
+        kill(Pid::from_raw(self.0.try_into()?), Signal::SIGSTOP)?;
+        while !self.stands()? {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Whether all of its threads are stopped ("stat", proc(5)).
+    fn stands(self) -> std::io::Result<bool> {
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.0))? {
+            let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
+            // The name before the state is in brackets, and may have brackets.
+            if !stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T')) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// How many descriptors it has open. Zero if it is gone.
     pub fn descriptors(self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.0)).map_or(0, Iterator::count)
@@ -70,6 +97,10 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         assert!(own.family().iter().any(|process| process.0 == child.id()));
         assert!(own.family_kib() >= own.anonymous_kib().unwrap() / 2);
+        let child_too = Process(child.id());
+        assert!(!child_too.stands().unwrap());
+        child_too.stop().unwrap();
+        assert!(child_too.stands().unwrap());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(Process(u32::MAX).anonymous_kib().is_err() && Process(u32::MAX).descriptors() == 0);

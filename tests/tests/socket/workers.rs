@@ -10,6 +10,7 @@ use hca_server::vfio_user::VfioUser;
 use hca_server::workers::{self, Program};
 use hca_tests::frames::plain;
 use hca_tests::pair::{Options, Pair, pattern, wait_active};
+use hca_tests::process::Process;
 use hca_tests::served::Served;
 use nix::sys::eventfd::EventFd;
 use nix::sys::signal::{Signal, kill};
@@ -182,7 +183,7 @@ fn a_silent_worker_is_named_and_not_asked_again() {
     // Who answers runs.
     drop(["a", "b"].map(|host| served.bus(host)));
     let [a, b] = ["host a", "host b"].map(|worker| Pid::from_raw(pid(&served, worker).expect("it runs")));
-    kill(a, Signal::SIGSTOP).expect("it is ours");
+    Process(a.as_raw().unsigned_abs()).stop().expect("it is ours");
     let why = |stat: &serde_json::Value| stat["errors"]["host a"].as_str().unwrap_or_default().to_owned();
     let first = served.ask("stat");
     assert!(why(&first).contains("silent: no answer"), "{first}");

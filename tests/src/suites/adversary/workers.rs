@@ -182,7 +182,7 @@ fn stopped(place: &Attacker) -> Result<String, Failure> {
     let mut own = place.driver(MEMORY)?;
     wait_active(&mut own)?;
     let worker = place.worker(ATTACKER).ok_or("it has no worker")?;
-    signal(worker, Signal::SIGSTOP)?;
+    worker.stop()?;
     let mut during = || -> Result<(), Failure> {
         let asked = hca_server::control::query(&place.control(), "stat")?;
         if asked["errors"][format!("host {ATTACKER}")].is_null() {
