@@ -311,7 +311,7 @@ fn is_resize(cqe: &Cqe) -> bool {
 const INLINE_32: usize = 32;
 
 /// Data of a small message that came in the completion's entry and was not written to the request's buffers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct InlineData {
     bytes: [u8; Cqe::SIZE],
     len: usize,
@@ -325,7 +325,7 @@ impl InlineData {
 }
 
 /// Which queue of the queue pair a completion is about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Side {
     /// The send queue.
     Send,
@@ -334,7 +334,7 @@ pub enum Side {
 }
 
 /// Why a work request failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Failure {
     /// The syndrome, when it is one the interface names.
     pub syndrome: Option<Syndrome>,
@@ -345,7 +345,7 @@ pub struct Failure {
 }
 
 /// A completion, decoded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Completion {
     /// The queue pair.
     pub qpn: Qpn,

@@ -121,7 +121,7 @@ impl RoceAddress {
 }
 
 /// What a completion says of a received frame (PRM "Completion Queue Entry Format").
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FrameReport {
     /// The hash.
     pub hash: u32,
@@ -152,7 +152,7 @@ pub struct FrameReport {
 }
 
 /// What an entry says of segments that were merged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MergeReport {
     /// How many there are.
     pub segments: u8,

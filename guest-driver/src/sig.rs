@@ -20,7 +20,7 @@ use hca_spec::mkc::Mkc;
 use hca_spec::wqe::umr_mask;
 
 /// What a completion says of a wrong signature.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SignatureError {
     /// The key.
     pub key: Mkey,

@@ -135,7 +135,7 @@ impl TagList {
 }
 
 /// What a completion of a queue with tag matching says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TagReport {
     /// What happened: a value of [`hca_spec::xrq::app_op`].
     pub what: u32,

@@ -200,7 +200,7 @@ impl CqeFormat {
 }
 
 /// Kind of a CQE.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum CqeOpcode {
     /// Requester: a send WQE completed.
@@ -248,7 +248,7 @@ impl CqeOpcode {
 }
 
 /// Syndrome of a completion with error (PRM "Completion with error syndromes").
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Syndrome {
     /// Message longer than the buffers or than allowed.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use hca_driver::qp::QpConfig;
 use hca_driver::{
-    Access, Bus, Completion, Cq, CqConfig, DctConfig, Dma, Hca, InitAttr, Mr, Qp, RtsAttr, ScatterToCqe,
-    SendOp, SendRequest, Sge, Srq, Target,
+    Access, Bus, Completion, Cq, CqConfig, DctConfig, Hca, InitAttr, Mr, Qp, RtsAttr, ScatterToCqe, SendOp,
+    SendRequest, Sge, Srq, Target,
 };
 use hca_spec::ids::Qpn;
 
@@ -129,8 +129,8 @@ impl<'a> Host<'a> {
     fn send(&mut self, number: usize, place: usize) -> Result<(), Error> {
         let (message, peer) = (number / self.to.len(), self.to.get(number % self.to.len()).copied());
         let peer = peer.ok_or(Error::new("there is no such peer"))?;
-        let data: Vec<u8> = self.plan.data(self.me, peer, message).collect();
-        self.memory.write(place * self.plan.size, &data);
+        let data = self.plan.data(self.me, peer, message);
+        self.memory.fill(place * self.plan.size, self.plan.size, |bytes| data.put(bytes));
         let Some(Address::Lid(lid)) = self.plan.addresses.get(peer).copied() else {
             return Err(Error::new("there is no such peer on InfiniBand"));
         };
@@ -187,9 +187,8 @@ impl<'a> Host<'a> {
         let (from, message) = ((imm >> MESSAGE_BITS) as usize, (imm & ((1 << MESSAGE_BITS) - 1)) as usize);
         let before = seen.note(from, message, self.plan.messages);
         let size = self.plan.size;
-        let same = self.memory.look((INITIATORS * WINDOW + slot) * size, size, |bytes| {
-            bytes.iter().copied().eq(self.plan.data(from, self.me, message))
-        });
+        let data = self.plan.data(from, self.me, message);
+        let same = self.memory.look((INITIATORS * WINDOW + slot) * size, size, |bytes| data.is_in(bytes));
         if same && done.byte_len as usize == size && before == Some(false) && self.plan.sends(from, self.me) {
             return Ok(());
         }

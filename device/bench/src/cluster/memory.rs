@@ -154,6 +154,11 @@ impl Piece {
         done.unwrap_or_else(|why| unreachable!("allocations lie in the window: {why}"))
     }
 
+    /// Bytes are made in their place.
+    pub(super) fn fill(&mut self, offset: usize, len: usize, make: impl FnOnce(&mut [u8])) {
+        self.with(offset, len, make);
+    }
+
     /// Looks at bytes without copying them.
     pub(super) fn look<T>(&self, offset: usize, len: usize, act: impl FnOnce(&[u8]) -> T) -> T {
         self.with(offset, len, |bytes| act(bytes))

@@ -193,7 +193,7 @@ impl Account {
 
     /// A completion was seen.
     pub(super) fn note(&mut self, at: Ps, done: &Completion) {
-        (at.0, format!("{done:?}")).hash(&mut self.hasher);
+        (at.0, done).hash(&mut self.hasher);
         self.completions += 1;
         self.finished = at;
     }

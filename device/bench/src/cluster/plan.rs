@@ -180,15 +180,45 @@ impl Plan {
     }
 
     /// Bytes of a message.
-    pub fn data(&self, from: usize, to: usize, message: usize) -> impl Iterator<Item = u8> {
+    pub fn data(&self, from: usize, to: usize, message: usize) -> Data {
         let seed = (from as u64) << 40 | (to as u64) << 20 | message as u64;
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        (0..self.size).map(move |_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8
-        })
+        Data { seed: Data::mixed(seed) }
+    }
+}
+
+/// Bytes that differ from message to message and from place to place, in words that don't wait for each other: SplitMix64 (Steele, Lea and Flood,
+/// 2014), a word by its number. Hosts make and check gigabytes of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Data {
+    seed: u64,
+}
+
+impl Data {
+    fn mixed(word: u64) -> u64 {
+        let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    }
+
+    /// Eight bytes of it, in the order of memory.
+    pub fn word(self, number: u64) -> [u8; 8] {
+        let step = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self::mixed(self.seed.wrapping_add(step)).to_le_bytes()
+    }
+
+    /// Puts it there, from its first byte on.
+    pub fn put(self, bytes: &mut [u8]) {
+        let (words, rest) = bytes.as_chunks_mut();
+        let last = self.word(words.len() as u64);
+        (0..).zip(words).for_each(|(number, word)| *word = self.word(number));
+        rest.iter_mut().zip(last).for_each(|(byte, made)| *byte = made);
+    }
+
+    /// Whether it is there.
+    pub fn is_in(self, bytes: &[u8]) -> bool {
+        let (words, rest) = bytes.as_chunks();
+        let last = self.word(words.len() as u64);
+        (0..).zip(words).all(|(number, word)| *word == self.word(number)) && last.starts_with(rest)
     }
 }
 
@@ -257,6 +287,29 @@ pub(super) mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_message_is_told_from_any_other() {
+        let plan = plan([1, 2, 3].into_iter().map(|lid| Address::Lid(Lid(lid))));
+        for size in [1, 7, 8, 9, 4096, 4101] {
+            let (data, mut bytes) = (plan.data(0, 1, 5), vec![0; size]);
+            data.put(&mut bytes);
+            assert!(data.is_in(&bytes));
+            for at in [0, size / 2, size - 1] {
+                bytes[at] ^= 1;
+                assert!(!data.is_in(&bytes), "byte {at} of {size}");
+                bytes[at] ^= 1;
+            }
+            if size > 1 {
+                for other in [plan.data(0, 1, 6), plan.data(1, 0, 5), plan.data(0, 2, 5)] {
+                    assert!(!other.is_in(&bytes), "{size} bytes");
+                }
+            }
+        }
+        let mut bytes = [0; 16];
+        plan.data(2, 0, 0).put(&mut bytes);
+        assert_eq!(bytes[8..], plan.data(2, 0, 0).word(1));
     }
 
     #[test]

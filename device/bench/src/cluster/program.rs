@@ -124,9 +124,8 @@ impl Host<'_> {
         let Self { plan, me, .. } = *self;
         for message in 0..plan.messages {
             for (place, peer) in self.out.clone().into_iter().enumerate() {
-                let data: Vec<u8> = plan.data(me, peer, message).collect();
-                let offset = self.offset(place, message, false);
-                self.connected.memory.write(offset, &data);
+                let (data, offset) = (plan.data(me, peer, message), self.offset(place, message, false));
+                self.connected.memory.fill(offset, plan.size, |bytes| data.put(bytes));
                 if plan.operation != Operation::Read {
                     self.post_request(place, peer, message)?;
                 }
@@ -212,9 +211,8 @@ impl Host<'_> {
         let (place, message) = (wr_id / self.plan.messages, wr_id % self.plan.messages);
         let from = self.inward.get(place).copied().unwrap_or(usize::MAX);
         let offset = self.offset(place, message, true);
-        let same = self.connected.memory.look(offset, self.plan.size, |bytes| {
-            bytes.iter().copied().eq(self.plan.data(from, self.me, message))
-        });
+        let data = self.plan.data(from, self.me, message);
+        let same = self.connected.memory.look(offset, self.plan.size, |bytes| data.is_in(bytes));
         if same {
             return Ok(());
         }
@@ -238,8 +236,5 @@ impl Host<'_> {
 
 /// What a message adds to a counter.
 fn addend(plan: &Plan, from: usize, to: usize, message: usize) -> u64 {
-    plan.data(from, to, message)
-        .take(COUNTER)
-        .enumerate()
-        .fold(0, |sum, (i, byte)| sum | u64::from(byte) << (8 * i))
+    u64::from_le_bytes(plan.data(from, to, message).word(0))
 }

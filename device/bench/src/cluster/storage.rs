@@ -127,8 +127,8 @@ struct Target<'a> {
 impl Target<'_> {
     fn prepare(&mut self, me: usize) -> Result<(), Error> {
         for block in 0..BLOCKS {
-            let data: Vec<u8> = self.plan.data(me, me, block).collect();
-            self.connected.memory.write(self.layout.block(block).0, &data);
+            let (data, size) = (self.plan.data(me, me, block), self.plan.size);
+            self.connected.memory.fill(self.layout.block(block).0, size, |bytes| data.put(bytes));
         }
         if self.plan.operation == Operation::Write {
             for lane in 0..self.peers.len() {
@@ -272,16 +272,13 @@ impl Client<'_> {
         let block = slot.block;
         account.latencies.push(now.since(slot.asked));
         let (start, size) = self.layout.block(place);
-        let same = self
-            .connected
-            .memory
-            .look(start, size, |bytes| bytes.iter().copied().eq(self.plan.data(target, target, block)));
-        if !same {
+        let data = self.plan.data(target, target, block);
+        if !self.connected.memory.look(start, size, |bytes| data.is_in(bytes)) {
             return Err(Error::new(format!("block {block} of host {target} was garbled")));
         }
         account.take(size);
         // The next has to come here, not just to be there from before.
-        self.connected.memory.write(start, &vec![0; size]);
+        self.connected.memory.fill(start, size, |bytes| bytes.fill(0));
         Ok(())
     }
 
