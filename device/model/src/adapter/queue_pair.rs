@@ -10,7 +10,7 @@ use hca_spec::qpc::{QpState, Qpc, ServiceType, path_migration};
 
 use super::Executor;
 use super::core::{Core, HcaEvent};
-use super::send::FLUSH_MOST;
+use super::flush::FLUSH_MOST;
 use crate::engines::qp::migration::MigrationStep;
 use crate::engines::qp::recv::ReceiveQueue;
 use crate::engines::qp::{Params, QueuePair};

@@ -6,7 +6,7 @@ use hca_spec::ids::{Pd, Srqn};
 use hca_spec::queue::{SRQ_ERROR, Srqc};
 
 use super::core::Core;
-use super::send::FLUSH_MOST;
+use super::flush::FLUSH_MOST;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::recv::{MAX_STRIDE, NoReceive, Receive, ReceiveQueue, XrcSrq, error_counters};
 use crate::engines::qp::tags::Found;

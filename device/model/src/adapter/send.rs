@@ -1,11 +1,9 @@
 //! The sending side carried out: from a doorbell to WQEs, whose turn it is to send, and packets on their way to the port.
 
-use hca_firmware::NotChanged;
 use hca_firmware::icm::Qp;
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::eqe::page_fault;
-use hca_spec::ids::{Mkey, Psn, Qpn};
-use hca_spec::mkc::Mkc;
+use hca_spec::ids::{Psn, Qpn};
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::rules;
 use hca_spec::wire::Operation;
@@ -13,6 +11,7 @@ use hca_spec::wqe::{Ctrl, EthOpcode, WQEBB};
 
 use super::Executor;
 use super::core::{Core, HcaEvent};
+use super::flush::FLUSH_MOST;
 use crate::engines::mkey::Fault;
 use crate::engines::nic::Refused;
 use crate::engines::nic::wqe::EthWqe;
@@ -22,8 +21,7 @@ use crate::engines::qp::page_fault::FaultedWqe;
 use crate::engines::qp::pieces::spans;
 use crate::engines::qp::requester::{Cursor, Next, WqeAction};
 use crate::engines::qp::run::{Half, Planned};
-use crate::engines::qp::send::{MAX_WQE, blocks_of, check_control, copy_blocks, copy_index, error_counters};
-use crate::engines::qp::umr::{self, Change};
+use crate::engines::qp::send::{MAX_WQE, check_control, copy_blocks, copy_index};
 use crate::engines::qp::wqe::{BadWqe, SpareWqes, Wqe};
 use crate::ground::diagnosis::{Clue, Finding, Subject};
 use crate::ground::event::{Event, Hold, Status};
@@ -33,11 +31,6 @@ use crate::wire::Repr;
 
 /// What the doorbell record counts is looked at this much later, even if no doorbell says so.
 const LATE_DOORBELL: Ps = Ps::from_ms(5);
-
-/// Where memory answers later, so many WQEs are flushed in one go.
-pub(super) const FLUSH_STEP: usize = 32;
-/// Where it answers at once. A queue may have 2^15; events of others that are due now come in between. Some 0.3 ms.
-pub(super) const FLUSH_MOST: u16 = 1024;
 
 /// What the send queue holds next.
 enum Fetched {
@@ -87,7 +80,7 @@ impl Core<'_> {
     }
 
     /// Reads the send counter of the doorbell record.
-    fn fetch_posted(&self, qp: &mut QueuePair) -> bool {
+    pub(super) fn fetch_posted(&self, qp: &mut QueuePair) -> bool {
         if !qp.params.has_record {
             return true;
         }
@@ -217,100 +210,6 @@ impl Core<'_> {
         }
     }
 
-    /// Completes everything in the send queue: `cause` for the oldest message, flushed for the rest; what is more than
-    /// [`FLUSH_MOST`] in events of its own.
-    pub(crate) fn flush_sends(&mut self, now: Ps, qp: &mut QueuePair, cause: Option<Syndrome>) {
-        let mut syndrome = cause.unwrap_or(Syndrome::WorkRequestFlushed);
-        self.write_due_completions(now, qp, Ps::MAX);
-        if let Some((index, opcode)) = self.abandon_frames(qp) {
-            self.complete_send_error(now, qp, index, opcode.into(), syndrome);
-            syndrome = Syndrome::WorkRequestFlushed;
-        }
-        for message in qp.requester.abandon(FLUSH_MOST.into()).into_iter().filter(|m| !m.connect) {
-            if let Some(offload) = message.wqe.offload {
-                self.cancel_offload(now, qp, &message.wqe, offload);
-                continue;
-            }
-            self.complete_send_error(now, qp, message.wqe.index, message.wqe.opcode as u32, syndrome);
-            syndrome = Syndrome::WorkRequestFlushed;
-        }
-        self.cancel_offloads(now, qp);
-        match qp.requester.messages.is_empty() {
-            true => self.flush_unfetched(now, qp),
-            false => self.schedule(now, HcaEvent::SendDoorbell(qp.qpn)),
-        }
-    }
-
-    /// Flushes the WQEs that were never fetched. They are only walked, not executed.
-    fn flush_unfetched(&mut self, now: Ps, qp: &mut QueuePair) {
-        qp.sq.copy = None;
-        match self.function.outstanding {
-            // What it reads is found out step by step: that is an input of its own.
-            Some(_) if qp.params.has_sq => self.schedule(now, HcaEvent::SendDoorbell(qp.qpn)),
-            _ => self.flush_posted(now, qp),
-        }
-    }
-
-    /// Flushes WQEs that were never fetched: as many as one event may. The rest is another's.
-    fn flush_posted(&mut self, now: Ps, qp: &mut QueuePair) {
-        let most = match self.function.outstanding {
-            Some(_) => FLUSH_STEP,
-            None => FLUSH_MOST.into(),
-        };
-        if !qp.params.has_sq || !self.fetch_posted(qp) {
-            return;
-        }
-        self.flush_some(now, qp, most);
-        if !qp.sq.is_empty() {
-            self.schedule(now, HcaEvent::SendDoorbell(qp.qpn));
-        }
-    }
-
-    fn flush_some(&mut self, now: Ps, qp: &mut QueuePair, most: usize) {
-        for _ in 0..most {
-            let available = qp.sq.waiting();
-            if available == 0 {
-                return;
-            }
-            let index = qp.sq.head;
-            let mut block = [0; WQEBB];
-            let log_size = qp.params.log_sq_size;
-            let context = self.function.fw.icm.qps.get(qp.qpn.0);
-            // What counts more than a whole queue is rubbish: nothing is read for it.
-            let read = u32::from(available) <= 1 << log_size
-                && context.is_some_and(|qp| self.read_block(qp, log_size, index, &mut block).is_ok());
-            if !read {
-                qp.sq.head = qp.sq.posted;
-                return;
-            }
-            let ctrl = Ctrl::from_prefix_or_zero(&block);
-            qp.sq.head = index.wrapping_add(blocks_of(&ctrl).min(available));
-            let wqe_index = ctrl.get(Ctrl::WQE_INDEX) as u16;
-            let opcode = ctrl.get(Ctrl::OPCODE);
-            self.complete_send_error(now, qp, wqe_index, opcode, Syndrome::WorkRequestFlushed);
-        }
-    }
-
-    /// Completes a WQE with that opcode in error.
-    pub(crate) fn complete_send_error(
-        &mut self,
-        now: Ps,
-        qp: &mut QueuePair,
-        index: u16,
-        opcode: u32,
-        syndrome: Syndrome,
-    ) {
-        self.write_due_completions(now, qp, Ps::MAX);
-        for counter in error_counters(syndrome).into_iter().flatten() {
-            self.function.fw.icm.count(qp.qpn, counter);
-        }
-        self.note(now, Event::Done { qpn: qp.qpn, index, status: Status(Some(syndrome)) });
-        let mut cqe = qp.cqe(CqeOpcode::ReqErr, index);
-        cqe.set(Cqe::SEND_WQE_OPCODE, opcode).set(Cqe::SYNDROME, syndrome as u32);
-        cqe.set(Cqe::VENDOR_ERR_SYND, syndrome.vendor().into());
-        self.complete_for(now, qp, qp.params.cqn_snd, cqe, &[]);
-    }
-
     /// Completes a message that went well.
     fn complete_send(&mut self, now: Ps, qp: &mut QueuePair, mut message: Message) {
         self.tell_done(now, qp, &mut message);
@@ -345,7 +244,7 @@ impl Core<'_> {
     }
 
     /// The host sees the completions that are due by `until`.
-    fn write_due_completions(&mut self, now: Ps, qp: &mut QueuePair, until: Ps) {
+    pub(super) fn write_due_completions(&mut self, now: Ps, qp: &mut QueuePair, until: Ps) {
         while let Some(deferred) = qp.sq.next_due_completion(until) {
             self.complete_for(now, qp, qp.params.cqn_snd, deferred.cqe, &deferred.data);
         }
@@ -484,109 +383,7 @@ impl Core<'_> {
         }
     }
 
-    /// Executes a WQE that sends nothing.
-    fn local_message(&mut self, now: Ps, qp: &mut QueuePair, wqe: Box<Wqe>) {
-        let executed = match &wqe.tags {
-            Some(change) => self.change_list(now, qp, &wqe, change),
-            None => self.execute_local(now, qp, &wqe),
-        };
-        if let Err(syndrome) = executed {
-            return self.push_failed(now, qp, wqe, syndrome);
-        }
-        let at = self.time_local(now, qp, &wqe);
-        self.note_started(now, qp, &wqe, qp.requester.next_psn, 0);
-        qp.begin(wqe, 0);
-        qp.sq.due = at + self.chip.units.completion_latency();
-        self.retire(now, qp);
-        if qp.sends() {
-            self.ask_turn(at, qp);
-        }
-    }
-
-    /// Changes memory keys and signature values.
-    fn execute_local(&mut self, now: Ps, qp: &QueuePair, wqe: &Wqe) -> Result<(), Syndrome> {
-        let list = match umr::list_bytes(wqe) {
-            0 => Ok(Vec::new()),
-            len => {
-                let mut bytes = vec![0; len];
-                let read = self.keyed().gather(qp.accessor(), &wqe.pieces, 0, &mut bytes);
-                read.map(|found| {
-                    found.ignore("translations are no message: nobody checks what they are made of");
-                    bytes
-                })
-            }
-        };
-        let change = list.map_err(umr::Refused::from).and_then(|list| qp.key_change(&self.view(), wqe, list));
-        let changed = change.and_then(|change| Ok(self.change_keys(now, change)?));
-        self.function.key_changes += 1;
-        match changed {
-            Ok(()) => Ok(()),
-            Err(refused) => {
-                let (qpn, opcode, key) = (qp.qpn, wqe.opcode, wqe.imm);
-                let (index, why) = (wqe.index, refused.why);
-                self.answer_mistake(now, || {
-                    let found = format!("WQE {index}: {opcode:?} of key {key:#x}: {why}");
-                    let expected = "a change that the key allows";
-                    Finding::new(Subject::qp(qpn), "send WQE", found, expected, &rules::WQE_OPERATION)
-                });
-                Err(refused.syndrome)
-            }
-        }
-    }
-
-    /// Changes keys and signature values in the firmware's tables, as an engine says.
-    fn change_keys(&mut self, now: Ps, change: Change<'_>) -> Result<(), NotChanged> {
-        match change {
-            Change::Nothing => {}
-            Change::Free(key) => self.free_key(key),
-            Change::Psv { number, value } => {
-                if let Some(psv) = self.function.fw.icm.psvs.get_mut(number) {
-                    psv.value = value;
-                }
-            }
-            Change::Load(load) => {
-                let index = load.key.index();
-                let pages = load
-                    .room()
-                    .map(|bytes| self.function.fw.reserve_translations(index, bytes))
-                    .transpose()?;
-                if let Some(entry) = self.function.fw.icm.mkeys.get_mut(index) {
-                    load.translate(entry);
-                }
-                if let Some(pd) = load.domain() {
-                    self.function.fw.move_key(index, pd)?;
-                }
-                if let Some(entry) = self.function.fw.icm.mkeys.get_mut(index) {
-                    load.change(entry);
-                }
-                if let Some(pages) = pages.flatten() {
-                    self.request_pages(now, pages);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes a key out of use.
-    pub(crate) fn free_key(&mut self, key: Mkey) {
-        if let Some(entry) = self.function.fw.icm.mkeys.get_mut(key.index()) {
-            entry.ctx.set(Mkc::FREE, 1);
-        }
-    }
-
-    /// When a WQE that sends nothing is executed: one that loads a list from memory waits for it.
-    fn time_local(&mut self, now: Ps, qp: &QueuePair, wqe: &Wqe) -> Ps {
-        let free = self.chip.units.send(now, qp.qpn.0, self.chip.timing.wqe());
-        match (&wqe.umr, wqe.pieces.is_empty()) {
-            (Some(_), false) => {
-                let list = spans(&self.function.fw.icm, &wqe.pieces, 0, wqe.length as usize);
-                self.chip.units.load(now, qp.qpn.0, free, list)
-            }
-            _ => free,
-        }
-    }
-
-    fn push_failed(&mut self, now: Ps, qp: &mut QueuePair, wqe: Box<Wqe>, syndrome: Syndrome) {
+    pub(super) fn push_failed(&mut self, now: Ps, qp: &mut QueuePair, wqe: Box<Wqe>, syndrome: Syndrome) {
         qp.requester.push_failed(wqe, syndrome);
         self.retire(now, qp);
     }

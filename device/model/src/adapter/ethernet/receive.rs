@@ -10,7 +10,7 @@ use hca_spec::wqe::SrqNext;
 
 use crate::adapter::Executor;
 use crate::adapter::core::{Core, HcaEvent};
-use crate::adapter::send::FLUSH_MOST;
+use crate::adapter::flush::FLUSH_MOST;
 use crate::engines::mkey::{Access, Accessor, Fault};
 use crate::engines::nic::receive::{ReceiveRules, Received, Steered, error_cqe};
 use crate::engines::nic::ring::{FrameRing, OpenWqe};
