@@ -142,7 +142,9 @@ impl Simulation {
     /// A file can't be made, or there is no adapter of a name that was given.
     pub fn observe(&self, options: &hca_trace::Options) -> anyhow::Result<()> {
         let inner = &mut *self.0.borrow_mut();
-        inner.observer = Some(Observer::new(options, &mut inner.world)?);
+        let observer = Observer::new(options, &mut inner.world)?;
+        // Who wants nothing does not need to be shown each moment.
+        inner.observer = Some(observer).filter(|_| options.any());
         Ok(())
     }
 

@@ -22,9 +22,10 @@ pub(super) struct Watch {
 struct Ports(HashMap<PortRef, (DefaultHasher, u64)>);
 
 impl Ports {
-    fn note(&mut self, captured: &Captured) {
-        let (hasher, count) = self.0.entry(captured.port).or_default();
-        (captured.at.0, captured.sent, captured.packet.clone().into_bytes()).hash(hasher);
+    fn note(&mut self, captured: Captured) {
+        let Captured { at, sent, port, packet } = captured;
+        let (hasher, count) = self.0.entry(port).or_default();
+        (at.0, sent, packet.into_bytes()).hash(hasher);
         *count += 1;
     }
 }
@@ -61,11 +62,17 @@ impl Watch {
     /// A file can't be written.
     pub(super) fn take(&mut self, world: &mut World) -> Result<(), Error> {
         let Self { hashes, observer } = self;
-        let mut note = |captured: &Captured| hashes.iter_mut().for_each(|ports| ports.note(captured));
         match observer {
-            Some(observer) => observer.take_beside(world, &mut note).map_err(|why| failed(&why)),
+            Some(observer) => {
+                let mut note =
+                    |captured: &Captured| hashes.iter_mut().for_each(|ports| ports.note(captured.clone()));
+                observer.take_beside(world, &mut note).map_err(|why| failed(&why))
+            }
             None => {
-                world.drain_packets().iter().for_each(note);
+                let packets = world.drain_packets();
+                if let Some(ports) = hashes {
+                    packets.into_iter().for_each(|packet| ports.note(packet));
+                }
                 Ok(())
             }
         }
