@@ -18,6 +18,8 @@ const GROUP: usize = 64;
 struct Group<T> {
     /// Bit i: chunk i is there.
     taken: u64,
+    /// Bit i: every place of chunk i is taken.
+    full: u64,
     chunks: [Option<Box<Chunk<T>>>; GROUP],
 }
 
@@ -68,8 +70,8 @@ impl<T> Sparse<T> {
             self.groups.resize_with(group + 1, || None);
         }
         let Some(group) = self.groups.get_mut(group) else { return };
-        let group =
-            group.get_or_insert_with(|| Box::new(Group { taken: 0, chunks: [const { None }; GROUP] }));
+        let group = group
+            .get_or_insert_with(|| Box::new(Group { taken: 0, full: 0, chunks: [const { None }; GROUP] }));
         let Some(chunk) = group.chunks.get_mut(number) else { return };
         let chunk =
             chunk.get_or_insert_with(|| Box::new(Chunk { taken: 0, places: [const { None }; CHUNK] }));
@@ -77,6 +79,7 @@ impl<T> Sparse<T> {
         if let Some(p) = chunk.places.get_mut(place) {
             *p = Some(Box::new(value));
             chunk.taken |= 1 << place;
+            group.full |= u64::from(chunk.taken == u32::MAX) << number;
         }
     }
 
@@ -89,6 +92,7 @@ impl<T> Sparse<T> {
         let chunk = kept.as_mut()?;
         let value = chunk.places.get_mut(place)?.take()?;
         chunk.taken &= !(1 << place);
+        group.full &= !(1 << number);
         if chunk.taken == 0 {
             *kept = None;
             group.taken &= !(1 << number);
@@ -113,6 +117,13 @@ impl<T> Sparse<T> {
         let mut index = from;
         while index < to {
             let (group, chunk, place) = split(index);
+            // Full chunks are passed over together.
+            let full = self.groups.get(group).and_then(Option::as_ref).map_or(0, |group| group.full);
+            let behind = (full >> chunk).trailing_ones();
+            if behind > 0 {
+                index = index - place as u32 + behind * CHUNK as u32;
+                continue;
+            }
             let taken = self.chunk(group, chunk).map_or(0, |c| c.taken);
             let free = !taken >> place;
             if free != 0 {
@@ -126,12 +137,21 @@ impl<T> Sparse<T> {
 
     /// All objects with their indices, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        let groups = self.groups.iter().enumerate().filter_map(|(n, group)| Some((n, group.as_ref()?)));
+        self.iter_from(0)
+    }
+
+    /// The same from an index on. What is before it is not walked over.
+    pub(crate) fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, &T)> {
+        let (first, _, _) = split(from);
+        let groups = self.groups.iter().enumerate().skip(first);
+        let groups = groups.filter_map(|(n, group)| Some((n, group.as_ref()?)));
         let chunks = groups.flat_map(|(n, group)| (n * GROUP..).zip(&group.chunks));
-        chunks.filter_map(|(n, chunk)| Some((n, chunk.as_ref()?))).flat_map(|(n, chunk)| {
+        let chunks = chunks.filter_map(|(n, chunk)| Some((n, chunk.as_ref()?)));
+        let all = chunks.flat_map(|(n, chunk)| {
             let places = (n * CHUNK..).zip(&chunk.places);
             places.filter_map(|(index, t)| Some((index as u32, t.as_deref()?)))
-        })
+        });
+        all.skip_while(move |(index, _)| *index < from)
     }
 
     /// All objects with their indices, in order, to change.
@@ -180,6 +200,8 @@ mod tests {
         assert_eq!(s.groups.len() * size_of::<usize>(), 4104);
         assert_eq!(s.groups.iter().flatten().count(), 2);
         assert_eq!(s.iter().collect::<Vec<_>>(), [(3, &2), (1 << 20, &1)]);
+        let from = |index| s.iter_from(index).map(|(index, _)| index).collect::<Vec<_>>();
+        assert_eq!((from(3), from(4), from((1 << 20) + 1)), (vec![3, 1 << 20], vec![1 << 20], vec![]));
         assert_eq!((s.remove(1 << 20), s.groups.len()), (Some(1), 1));
     }
 
@@ -190,5 +212,13 @@ mod tests {
         assert_eq!((s.vacant(0, 1000), s.vacant(0, 70), s.vacant(500, 501)), (Some(70), None, Some(500)));
         s.remove(33);
         assert_eq!((s.vacant(0, 34), s.vacant(34, 70), s.vacant(33, 33)), (Some(33), None, None));
+        (0..10_000).for_each(|i| s.insert(i, ()));
+        assert_eq!((s.vacant(5, 20_000), s.vacant(7, 10_000)), (Some(10_000), None));
+        for hole in [0, 31, 32, 2047, 2048, 4097, 9999] {
+            s.remove(hole);
+            assert_eq!((s.vacant(0, 20_000), s.vacant(hole, 20_000)), (Some(hole), Some(hole)));
+            assert_eq!(s.vacant(hole + 1, 20_000), Some(10_000));
+            s.insert(hole, ());
+        }
     }
 }

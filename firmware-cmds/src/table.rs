@@ -50,6 +50,9 @@ impl<T> Table<T> {
 
     /// Stores `value` under a number that was free.
     pub fn insert(&mut self, value: T) -> Result<u32, Full> {
+        if self.used == self.capacity {
+            return Err(Full);
+        }
         if self.used >= self.window / 2 {
             self.window = self.window.saturating_mul(2).min(self.capacity);
         }
@@ -91,6 +94,11 @@ impl<T> Table<T> {
     /// All objects with their numbers, in order of number.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.slots.iter().map(|(i, t)| (self.first + i, t))
+    }
+
+    /// The same from a number on. What is before it is not walked over.
+    pub fn iter_from(&self, number: u32) -> impl Iterator<Item = (u32, &T)> {
+        self.slots.iter_from(number.saturating_sub(self.first)).map(|(i, t)| (self.first + i, t))
     }
 
     /// Drops every object and forgets which numbers were used.

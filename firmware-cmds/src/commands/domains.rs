@@ -3,8 +3,7 @@
 //! Source: PRM "ALLOC_PD", "ALLOC_UAR", "ALLOC_XRCD", "ALLOC_TRANSPORT_DOMAIN" and their companions.
 
 use hca_spec::command::Status;
-use hca_spec::qpc::{Qpc, ServiceType};
-use hca_spec::queue::{Eqc, Srqc};
+use hca_spec::queue::Eqc;
 
 use super::call::{done, named};
 use super::row::{Call, Outcome};
@@ -63,19 +62,12 @@ pub(super) fn dealloc_uar(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 
 pub(super) fn dealloc_xrcd(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NONE: Failure = bad_resource("DEALLOC_XRCD: the XRC domain is not allocated");
-    const SRQ: Failure = busy("DEALLOC_XRCD: an SRQ is in the domain");
-    const QP: Failure = busy("DEALLOC_XRCD: an XRC queue pair is in the domain");
+    const USED: Failure = busy("DEALLOC_XRCD: SRQs or XRC queue pairs are in the domain");
     let xrcd = call.number();
     let icm = &mut fw.icm;
-    icm.xrcds.get(xrcd).ok_or(NONE.of(xrcd))?;
-    if let Some((n, _)) = icm.srqs.iter().find(|(_, srq)| srq.ctx.get(Srqc::XRCD) == xrcd) {
-        return Err(SRQ.of(xrcd).got(n));
-    }
-    // Other service types carry a domain that means nothing.
-    let member =
-        icm.qps.iter().find(|(_, qp)| qp.service() == ServiceType::Xrc && qp.ctx.get(Qpc::XRCD) == xrcd);
-    if let Some((n, _)) = member {
-        return Err(QP.of(xrcd).got(n));
+    let users = icm.xrcds.get(xrcd).ok_or(NONE.of(xrcd))?.users;
+    if users > 0 {
+        return Err(USED.of(xrcd).got(users));
     }
     icm.xrcds.remove(xrcd);
     Ok(done())

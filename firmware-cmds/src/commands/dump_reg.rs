@@ -162,14 +162,13 @@ fn numbers_from<'a>(fw: &'a Firmware, kind: Kind, from: u32) -> Box<dyn Iterator
     fn of<'a, T>(all: impl Iterator<Item = (u32, T)> + 'a) -> Box<dyn Iterator<Item = u32> + 'a> {
         Box::new(all.map(|(number, _)| number))
     }
-    let all = match kind {
-        Kind::Qp => of(icm.qps.iter()),
-        Kind::Cq => of(icm.cqs.iter()),
-        Kind::Eq => of(icm.eqs.iter()),
-        Kind::Srq => of(icm.srqs.iter()),
-        _ => of(icm.mkeys.iter()),
-    };
-    Box::new(all.skip_while(move |number| *number < from))
+    match kind {
+        Kind::Qp => of(icm.qps.iter_from(from)),
+        Kind::Cq => of(icm.cqs.iter_from(from)),
+        Kind::Eq => of(icm.eqs.iter_from(from)),
+        Kind::Srq => of(icm.srqs.iter_from(from)),
+        _ => of(icm.mkeys.iter_from(from)),
+    }
 }
 
 /// Objects that a part of a dump has at most: their contexts have to be up to date. `data` is what a request for that register came with.

@@ -32,6 +32,12 @@ pub(super) fn hold(fw: &mut Firmware, ctx: &Qpc, held: bool) {
     if let Some(pd) = fw.icm.pds.get_mut(ctx.get(Qpc::PD)) {
         change(&mut pd.users);
     }
+    // Other service types carry a domain that means nothing.
+    if ctx.get(Qpc::ST) == ServiceType::Xrc as u32
+        && let Some(xrcd) = fw.icm.xrcds.get_mut(ctx.get(Qpc::XRCD))
+    {
+        change(&mut xrcd.users);
+    }
     if ctx.get(Qpc::RQ_TYPE) == RqType::Shared as u32
         && let Some(srq) = fw.icm.srqs.get_mut(ctx.get(Qpc::SRQN_RMPN))
     {

@@ -37,6 +37,9 @@ fn hold(fw: &mut Firmware, ctx: &Srqc, held: bool) {
     if let Some(cq) = fw.icm.cqs.get_mut(ctx.get(Srqc::CQN)) {
         change(&mut cq.users);
     }
+    if let Some(xrcd) = fw.icm.xrcds.get_mut(ctx.get(Srqc::XRCD)) {
+        change(&mut xrcd.users);
+    }
 }
 
 pub(super) fn insert(fw: &mut Firmware, mut srq: Srq, effects: &mut Vec<Effect>) -> Outcome {

@@ -159,22 +159,33 @@ impl Met {
         self.ste.bytes().get(start..Ste::ACTIONS_END).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0))
     }
 
-    /// Does the actions. At most three, and a list of 255 changes.
-    pub(super) fn act(&self, steering: &Steering, packet: &mut Passing<'_>) {
+    /// Its actions, in their order. What is of no kind here does nothing, and what is behind it has no known place.
+    fn actions(&self) -> impl Iterator<Item = SteAction> {
         let start = if self.is_match() { Ste::MATCH_ACTIONS } else { Ste::ACTIONS };
         let mut rest = self.ste.bytes().get(start..Ste::ACTIONS_END).unwrap_or_default();
-        while !rest.is_empty() {
-            let one = SteAction::from_prefix_or_zero(rest);
-            let id = one.get(SteAction::ACTION_ID);
-            // What is of no kind here does nothing, and what is behind it has no known place.
-            let Some(words) = action::words(id) else { return };
-            match id {
+        std::iter::from_fn(move || {
+            let one = (!rest.is_empty()).then(|| SteAction::from_prefix_or_zero(rest))?;
+            let words = action::words(one.get(SteAction::ACTION_ID))?;
+            rest = rest.get(words * 4..).unwrap_or_default();
+            Some(one)
+        })
+    }
+
+    /// Changes in its lists.
+    pub(super) fn listed(&self) -> u32 {
+        let lists = self.actions().filter(|one| one.get(SteAction::ACTION_ID) == action::MODIFY_LIST);
+        lists.map(|one| one.get(SteAction::LIST_LENGTH)).sum()
+    }
+
+    /// Does the actions. At most three, and lists of up to 255 changes.
+    pub(super) fn act(&self, steering: &Steering, packet: &mut Passing<'_>) {
+        for one in self.actions() {
+            match one.get(SteAction::ACTION_ID) {
                 action::NOP => {}
                 action::FLOW_TAG => packet.tag = one.get(SteAction::FLOW_TAG),
                 action::MODIFY_LIST => self.change(steering, packet, &one),
                 _ => packet.edit(|edit, registers| do_one(steering, edit, registers, &one)),
             }
-            rest = rest.get(words * 4..).unwrap_or_default();
         }
     }
 

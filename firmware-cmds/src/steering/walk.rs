@@ -17,6 +17,8 @@ pub const MOST_TABLES: u32 = 256;
 pub const MOST_LOOKUPS: u32 = 4096;
 /// Times that a packet and its copies are changed at most: each may cost as much as a copy of the longest frame.
 pub const MOST_CHANGES: u32 = 256;
+/// Changes in lists that drivers wrote, of a packet and its copies, at most: lists have up to 255, and each may move all of the frame.
+pub(super) const MOST_LISTED: u32 = 1024;
 /// Copies of a packet at most: each costs as much as a packet.
 pub const MOST_COPIES: usize = 256;
 
@@ -55,7 +57,7 @@ pub struct Verdict {
     pub missed: u32,
     /// Tables that the packet and its copies passed.
     pub tables: u32,
-    /// Whether the packet met [`MOST_TABLES`], [`MOST_LOOKUPS`] or [`MOST_COPIES`]: what was still to be done was not.
+    /// Whether the packet met [`MOST_TABLES`], [`MOST_LOOKUPS`], [`MOST_CHANGES`] or [`MOST_COPIES`]: what was still to be done was not.
     pub overrun: bool,
 }
 
@@ -74,6 +76,7 @@ struct Walk<'a> {
     tables: u32,
     lookups: u32,
     changes: u32,
+    listed: u32,
     room: [u32; WORDS],
     verdict: &'a mut Verdict,
 }
@@ -85,10 +88,11 @@ impl Steering {
         verdict.clear();
         let value = frame.sight.key.lay_out();
         let packet = Passing::new(frame, &value);
-        let (tables, lookups, changes) = (MOST_TABLES, MOST_LOOKUPS, MOST_CHANGES);
+        let (tables, lookups) = (MOST_TABLES, MOST_LOOKUPS);
+        let (changes, listed) = (MOST_CHANGES, MOST_LISTED);
         let now = frame.now;
         let mut walk =
-            Walk { steering: self, kind, now, tables, lookups, changes, room: [0; WORDS], verdict };
+            Walk { steering: self, kind, now, tables, lookups, changes, listed, room: [0; WORDS], verdict };
         match self.root(kind) {
             Some(root) => walk.enter(root, packet),
             None => walk.miss(packet),
@@ -100,7 +104,12 @@ impl Steering {
 impl Walk<'_> {
     /// Takes one of a budget. `None`: there is none left, and the walk ends.
     fn take(budget: &mut u32, verdict: &mut Verdict) -> Option<()> {
-        match budget.checked_sub(1) {
+        Self::take_some(budget, 1, verdict)
+    }
+
+    /// The same for so many of it.
+    fn take_some(budget: &mut u32, count: u32, verdict: &mut Verdict) -> Option<()> {
+        match budget.checked_sub(count) {
             Some(left) => {
                 *budget = left;
                 Some(())
@@ -167,6 +176,7 @@ impl Walk<'_> {
             }
             if met.acts() {
                 let Some(()) = Self::take(&mut self.changes, self.verdict) else { return };
+                let Some(()) = Self::take_some(&mut self.listed, met.listed(), self.verdict) else { return };
                 met.act(self.steering, &mut packet);
             }
             address = met.next(self.steering, &packet);

@@ -52,8 +52,8 @@ pub(super) const ALL: &[Mistake] = &[
     Mistake::driver("command entry without its type", "type", |b| {
         query(b, |handed| handed.entry(|entry| _ = entry.set(CommandEntry::TYPE, 0)));
     }),
-    Mistake::driver("command entry with an input shorter than a header", "input_length", |b| {
-        query(b, |handed| handed.entry(|entry| _ = entry.set(CommandEntry::INPUT_LENGTH, 8)));
+    Mistake::driver("command entry with an input shorter than an opcode", "input_length", |b| {
+        query(b, |handed| handed.entry(|entry| _ = entry.set(CommandEntry::INPUT_LENGTH, 4)));
     }),
     Mistake::driver("command entry without room for output", "output_length", |b| {
         query(b, |handed| handed.entry(|entry| _ = entry.set(CommandEntry::OUTPUT_LENGTH, 0)));

@@ -55,6 +55,41 @@ fn long_queues_are_flushed_in_pieces() {
     assert!(sends.iter().skip(1).chain(&receives).all(|(_, completion)| completion.syndrome() == flushed));
 }
 
+/// Thousands of requests that send nothing wait behind one whose answer comes late: with it all are completed, in order, some at a time.
+#[test]
+fn what_one_answer_completes_is_completed_in_pieces() {
+    const REQUESTS: u32 = 8192;
+    let options =
+        Options { cqes: 2 * REQUESTS, recv_requests: 4, send_blocks: REQUESTS, ..Options::default() };
+    let mut pair = rig::loopback(&options);
+    let simulation = pair.hcas[0].bus_mut().simulation().clone();
+    let sge = [pair.ends[0].sge(0, 8)];
+    // The peer has nowhere to put it, for now.
+    pair.ends[0].qp.queue_send(&SendRequest::send(0, &sge)).expect("post");
+    let mut posted = 1;
+    while pair.ends[0].qp.queue_send(&SendRequest::new(posted, SendOp::Nop, &[])).is_ok() {
+        posted += 1;
+    }
+    assert!(posted > 8000, "{posted}");
+    pair.ends[0].qp.ring_doorbell(pair.hcas[0].bus_mut());
+    simulation.flush_stores(pair.hcas[0].bus_mut().hca());
+    // All are executed, and wait.
+    let step = |time| simulation.world(|world, now| world.advance_within(now + time, |_: &World| false));
+    while !step(Ps::from_us(100)) {}
+    assert!(pair.try_sent(0).is_none());
+    pair.recv(1, 0, 0, 8);
+    let (mut sends, mut most, mut end) = (Vec::new(), 0, false);
+    while !end || sends.len() < posted as usize {
+        end = step(Ps::from_ms(50));
+        let before = sends.len();
+        sends.extend(std::iter::from_fn(|| pair.try_sent(0)));
+        most = most.max(sends.len() - before);
+    }
+    assert!(most <= 1024 + 64, "{most} completions of one event");
+    assert!(sends.iter().map(|(number, _)| *number).eq(0..posted));
+    assert!(sends.iter().all(|(_, completion)| completion.status.is_ok()));
+}
+
 /// Pieces of a list of a byte each, too few for marks in it; and bytes of a message, each of which is the last of such a list.
 const INNER: usize = 255;
 const OUTER: usize = 200;

@@ -105,6 +105,8 @@ pub(crate) enum HcaEvent {
     ExecuteCommand(Box<Fetch>),
     /// Deliver a command's output.
     CommandDone(Box<Output>),
+    /// Inputs whose answers came go on: there were more than one event carries out.
+    Resume,
     /// A doorbell was rung: look at the send queue.
     SendDoorbell(Qpn),
     /// A WQE came with its doorbell: the copy, in whole basic blocks.

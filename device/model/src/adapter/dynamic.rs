@@ -18,6 +18,9 @@ use crate::ground::time::Ps;
 use crate::link_layer::{Packet, Path};
 use crate::wire::{DcEthRepr, Repr};
 
+/// Connections that are cut in one event: some 1 ms.
+const DRAIN_MOST: usize = 512;
+
 impl Core<'_> {
     /// Makes sure that what is sent next goes to `target`. `false`: what is under way to another one comes first.
     pub(crate) fn switch_target(&mut self, now: Ps, qp: &mut QueuePair, target: &Datagram) -> bool {
@@ -196,9 +199,14 @@ impl Executor<'_> {
         let of_target = self.dc_responders.iter().filter(|(peer, _)| peer.dctn == dctn);
         let (quiet, busy): (Vec<_>, Vec<_>) =
             of_target.partition(|(_, responder)| responder.is_quiet() || now >= until);
-        let (quiet, busy) = (quiet.into_iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), busy.len());
+        let more = quiet.len() > DRAIN_MOST;
+        let (quiet, busy) =
+            (quiet.into_iter().take(DRAIN_MOST).map(|(peer, _)| *peer).collect::<Vec<_>>(), busy.len());
         for peer in quiet {
             self.cut(now, peer);
+        }
+        if more {
+            return self.core.schedule(now, HcaEvent::DynamicDrain(dctn, until));
         }
         if busy > 0 {
             return self.core.schedule(now + DRAIN_STEP, HcaEvent::DynamicDrain(dctn, until));

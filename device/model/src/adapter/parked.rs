@@ -30,6 +30,8 @@ const BACKED_UP: usize = 64;
 /// Packets that may wait in all, and their bytes: what comes beyond, by loopback or without credits, is dropped.
 const MAX_PACKETS: usize = 4096;
 const MAX_BYTES: usize = 16 << 20;
+/// Inputs that waited and are carried out in one event: each is a command, a turn, or a packet, which may walk a long list.
+const MOST_AT_ONCE: usize = 16;
 
 /// What inputs keep their order for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +63,8 @@ pub(crate) struct Parked {
     packets: usize,
     bytes: usize,
     inputs: u64,
+    /// An event comes that goes on.
+    resumes: bool,
 }
 
 /// The bytes of the packet that an event brings.
@@ -194,33 +198,54 @@ impl Executor<'_> {
         let answered = outstanding.take_answers(|why| {
             self.core.diagnose(now, format_args!("a write that was posted failed: {why}"));
         });
+        let mut left = MOST_AT_ONCE;
         for input in answered {
             if !outstanding.waits(input)
                 && let Some(object) = self.side.parked.asking.get(&input)
             {
-                self.go_on(now, *object);
+                self.go_on(now, *object, &mut left);
             }
         }
+        self.go_on_with_held(now, &outstanding, left);
+    }
+
+    /// Inputs that could have been carried out go on, as those before them took what one event may.
+    pub(crate) fn resume(&mut self, now: Ps) {
+        self.side.parked.resumes = false;
+        let Some(outstanding) = self.core.function.outstanding.clone() else { return };
+        self.go_on_with_held(now, &outstanding, MOST_AT_ONCE);
+    }
+
+    /// Carries out what waits for no answer, `left` inputs at most; the rest in an event of its own.
+    fn go_on_with_held(&mut self, now: Ps, outstanding: &OutstandingReads, mut left: usize) {
         // Those that have begun to read first: the others can't begin before they end.
         for input in outstanding.inputs() {
             if let Some(object) = self.side.parked.held.get(&input) {
-                self.go_on(now, *object);
+                self.go_on(now, *object, &mut left);
             }
         }
-        while let Some((input, object)) = self.side.parked.held.first_key_value().map(|(i, o)| (*i, *o)) {
-            self.go_on(now, object);
+        while left > 0
+            && let Some((input, object)) = self.side.parked.held.first_key_value().map(|(i, o)| (*i, *o))
+        {
+            self.go_on(now, object, &mut left);
             if self.side.parked.held.contains_key(&input) {
-                return;
+                break;
             }
+        }
+        if left == 0 && !std::mem::replace(&mut self.side.parked.resumes, true) {
+            self.core.schedule(now, HcaEvent::Resume);
         }
     }
 
-    /// Carries out what waits of an object, as far as all is there.
-    fn go_on(&mut self, now: Ps, object: Object) {
+    /// Carries out what waits of an object, as far as all is there, `left` inputs at most.
+    fn go_on(&mut self, now: Ps, object: Object, left: &mut usize) {
         while let Some(Waiting { input, event }) = self.side.parked.take(object) {
-            if let Err(event) = self.try_input(now, input, event) {
+            let tried = if *left > 0 { self.try_input(now, input, event) } else { Err(event) };
+            if let Err(event) = tried {
                 return self.park_first(object, Waiting { input, event });
             }
+            // What has to wait on does not count: it would be tried again, at this time, for ever.
+            *left -= 1;
         }
     }
 
@@ -349,6 +374,7 @@ impl Executor<'_> {
             | HcaEvent::CqSession(..)
             | HcaEvent::Interrupt(_)
             | HcaEvent::PortTurn(_)
+            | HcaEvent::Resume
             | HcaEvent::Answer(..)
             | HcaEvent::AgentPoll(_)
             | HcaEvent::LinkUp(_)
@@ -366,7 +392,7 @@ impl Executor<'_> {
 
 impl Rebase for Parked {
     fn rebase(&mut self, by: Ps) {
-        let Self { queues, asking: _, held: _, packets: _, bytes: _, inputs: _ } = self;
+        let Self { queues, asking: _, held: _, packets: _, bytes: _, inputs: _, resumes: _ } = self;
         queues.values_mut().flatten().for_each(|waiting| waiting.event.rebase(by));
     }
 }

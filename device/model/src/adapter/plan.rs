@@ -121,6 +121,7 @@ impl Executor<'_> {
             | HcaEvent::CqSession(..)
             | HcaEvent::Interrupt(_)
             | HcaEvent::PortTurn(_)
+            | HcaEvent::Resume
             | HcaEvent::Answer(..)
             | HcaEvent::AgentPoll(_)
             | HcaEvent::LinkUp(_)
@@ -276,7 +277,7 @@ impl Core<'_> {
         if !qp.sends() {
             return;
         }
-        match qp.requester.next() {
+        match qp.next() {
             Next::Held(_) | Next::Nothing => {}
             // Its payload stays where it is.
             Next::Packet if qp.is_in_run(Half::Requester, self.function.key_changes) => {}

@@ -22,6 +22,8 @@ use crate::link_layer::{Fate, LANES, Next, Outcome, Outlet, Packet, Sent};
 
 /// Where senders to the port itself wait, behind the lanes of its link.
 const OWN: u8 = LANES as u8;
+/// Turns of queues that wait for a port in one event: some 0.3 ms.
+const MOST_TURNS: usize = 256;
 /// Queues of senders that wait.
 const QUEUES: usize = LANES + 1;
 
@@ -406,8 +408,13 @@ impl Executor<'_> {
         if self.core.chip.ports.get(port).is_none_or(|out| out.waited_for == 0) {
             return;
         }
-        while let Some(turn) = self.core.next_waiting(now, port) {
+        for _ in 0..MOST_TURNS {
+            let Some(turn) = self.core.next_waiting(now, port) else { return };
             self.give_turn(now, turn);
+        }
+        // One that only asks again takes no room, and there may be as many as queue pairs.
+        if self.core.chip.ports.get(port).is_some_and(|out| out.waited_for != 0) {
+            self.core.look_at(port, now);
         }
     }
 

@@ -73,7 +73,7 @@ impl Executor<'_> {
         let Core { chip, function, .. } = &self.core;
         let (Some(qp), Some(out)) = (self.qps.get(qpn.0), chip.ports.get(port)) else { return false };
         let goes_on = match half {
-            Half::Requester => qp.requester.deadline.is_some() && qp.requester.next() == Turn::Packet,
+            Half::Requester => qp.requester.deadline.is_some() && qp.next() == Turn::Packet,
             Half::Responder => true,
         };
         self.side.parked.is_empty()

@@ -253,7 +253,7 @@ impl Core<'_> {
     /// Sends the next packet, fetching a WQE if all fetched ones are sent.
     #[inline(always)]
     pub(super) fn send_packet(&mut self, now: Ps, qp: &mut QueuePair) {
-        match qp.requester.next() {
+        match qp.next() {
             Next::Held(why) => return self.note(now, Event::Held { qpn: qp.qpn, why }),
             Next::Nothing => return,
             Next::Message => {
@@ -515,17 +515,20 @@ impl Core<'_> {
         }
     }
 
-    /// Completes, in order, what can be completed at the front.
+    /// Completes, in order, what can be completed at the front; what is more than [`FLUSH_MOST`] in events of its own.
     pub(crate) fn retire(&mut self, now: Ps, qp: &mut QueuePair) {
-        loop {
+        for _ in 0..FLUSH_MOST {
             match qp.requester.next_done() {
                 Ok(Some(done)) => self.complete_send(now, qp, done),
-                Ok(None) => break,
+                Ok(None) => {
+                    qp.requester.skip_acknowledged();
+                    return self.drain(now, qp);
+                }
                 Err(syndrome) => return self.fail_requests(now, qp, syndrome),
             }
         }
-        qp.requester.skip_acknowledged();
-        self.drain(now, qp);
+        // One answer may complete all that a ring has.
+        self.schedule(now, HcaEvent::Sent(qp.qpn));
     }
 }
 
@@ -598,7 +601,11 @@ impl Executor<'_> {
     pub(crate) fn sent(&mut self, now: Ps, qpn: Qpn) {
         let Some(qp) = self.qps.get_mut(qpn.0) else { return };
         self.core.write_due_completions(now, qp, now);
-        self.core.drain(now, qp);
+        match qp.state {
+            // What is left is flushed.
+            QpState::Error | QpState::SqError => self.core.drain(now, qp),
+            _ => self.core.retire(now, qp),
+        }
     }
 
     /// A queue pair's turn: at most one packet leaves, then the next turn is asked for.

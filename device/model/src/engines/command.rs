@@ -18,6 +18,9 @@ use hca_spec::command::{
 
 use crate::ground::dma::DmaError;
 
+/// Bytes of the shortest input: opcode and op_mod. Drivers that were written by the manual send no more where a command has no more (Theseus'
+/// QUERY_ISSI, VPP's former ENABLE_HCA).
+const LEAST_INPUT: usize = 8;
 /// Largest input accepted: a CREATE_MKEY with 2^21 page addresses and its header.
 const MAX_INPUT: usize = (8 << 21) + 0x110;
 /// Largest output: more than any command's.
@@ -174,12 +177,14 @@ impl Fetch {
             return refuse(Delivery::BadOutputLength, "output_length", self.output_len() as u64, expected);
         }
         let len = self.input_len();
-        if !(INLINE..=MAX_INPUT).contains(&len) {
-            let expected = Expected::Words("at least 16: the header, and at most 16 MiB");
+        if !(LEAST_INPUT..=MAX_INPUT).contains(&len) {
+            let expected = Expected::Words("at least 8: opcode and op_mod, and at most 16 MiB");
             return refuse(Delivery::BadInputLength, "input_length", len as u64, expected);
         }
         self.input.reserve(len.min(4096));
-        self.input.extend(entry.bytes().iter().skip(INLINE_INPUT).take(INLINE));
+        // What is beyond a short input is as zero, whatever the entry has there.
+        self.input.extend(entry.bytes().iter().skip(INLINE_INPUT).take(INLINE.min(len)));
+        self.input.resize(INLINE, 0);
         let opcode = (be32(&self.input, 0) >> 16) as u16;
         if is_inline(opcode) {
             return FetchStep::Execute;
@@ -467,6 +472,18 @@ mod tests {
     }
 
     #[test]
+    fn a_short_input_goes_on_with_zeroes() {
+        for len in [8, 12, 16] {
+            let mut entry = entry(len, 16);
+            entry.bytes_mut()[INLINE_INPUT..][..INLINE].fill(1);
+            let mut fetch = fetched(&entry);
+            assert_eq!(fetch.next(), FetchStep::Execute);
+            let len = len as usize;
+            assert_eq!(fetch.take_input().bytes, [vec![1; len], vec![0; INLINE - len]].concat());
+        }
+    }
+
+    #[test]
     fn what_is_wrong_with_an_entry() {
         let mut soft = entry(16, 16);
         soft.set(CommandEntry::OWNERSHIP, 0);
@@ -474,7 +491,7 @@ mod tests {
         let mut typed = entry(16, 16);
         typed.set(CommandEntry::TYPE, 0);
         assert_eq!(delivery(fetched(&typed).next()), (None, Delivery::BadType));
-        assert_eq!(delivery(fetched(&entry(15, 16)).next()), (None, Delivery::BadInputLength));
+        assert_eq!(delivery(fetched(&entry(7, 16)).next()), (None, Delivery::BadInputLength));
         assert_eq!(delivery(fetched(&entry(16, 7)).next()), (None, Delivery::BadOutputLength));
         let why = DmaError { iova: 0x100, len: 64 };
         let mut fetch = Fetch::new(0, 0x100);

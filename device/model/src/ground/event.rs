@@ -157,7 +157,7 @@ pub enum Hold {
     ReadDepth,
     /// A fence waits for reads and atomics.
     Fence,
-    /// As many packets are in flight as the adapter keeps.
+    /// As many packets are in flight as the adapter keeps, or as many requests as the send queue has places.
     Window,
     /// The driver has to bring a page in.
     PageFault,

@@ -109,6 +109,11 @@ impl World {
         !self.effects.is_empty()
     }
 
+    /// How many do.
+    pub fn raised(&self) -> usize {
+        self.effects.len()
+    }
+
     /// When the next event is due, or the next message is at the far side of a tunnel.
     pub fn next_event(&self) -> Option<Ps> {
         let left = match self.tunnel_events.is_empty() {

@@ -29,6 +29,9 @@ use crate::wire::Repr;
 const MESSAGE_MASK: u32 = 0xff_ffff;
 /// Reliable queue pairs keep at most this many packets in flight: far below the PSN window of 2^23.
 const WINDOW: i32 = 1 << 16;
+/// So many requests are under way where a ring has fewer places: connections that a DC initiator makes, and what a queue with tag matching fetches,
+/// have none.
+const LEAST_RING: usize = 256;
 
 /// The moving parts of the requester.
 #[derive(Debug, Default)]
@@ -159,8 +162,8 @@ impl Requester {
         (self.retries_left, self.rnr_left) = (params.retry_count, params.rnr_retry);
     }
 
-    /// What the queue pair's turn to send is for.
-    pub(crate) fn next(&self) -> Next {
+    /// What the queue pair's turn to send is for; `ring`: WQEBBs of its send queue.
+    pub(crate) fn next(&self, ring: usize) -> Next {
         match () {
             () if self.rnr_until.is_some() => Next::Held(Hold::ReceiverNotReady),
             () if self.connecting() => Next::Held(Hold::Connecting),
@@ -168,6 +171,8 @@ impl Requester {
             () if !self.all_sent() => Next::Packet,
             // Reliable: a bounded window, and reads up to the negotiated depth.
             () if self.next_psn.since(self.oldest()) >= WINDOW => Next::Held(Hold::Window),
+            // A request has its place in the ring until it is completed, whoever posts others over it.
+            () if self.messages.len() >= ring.max(LEAST_RING) => Next::Held(Hold::Window),
             () if self.poisoned => Next::Nothing,
             () => Next::Message,
         }
@@ -347,6 +352,11 @@ impl QueuePair {
         }
     }
 
+    /// What its turn to send is for.
+    pub(crate) fn next(&self) -> Next {
+        self.requester.next(1 << self.params.log_sq_size)
+    }
+
     /// Begins a message of so many PSNs; 0: it sends nothing.
     pub(crate) fn begin(&mut self, wqe: Box<Wqe>, packets: u32) {
         let r = &mut self.requester;
@@ -453,5 +463,25 @@ impl Rebase for Requester {
         timer.rebase(by);
         patience.rebase(by);
         rnr_until.rebase(by);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests that send nothing take no PSN: a ring has places for so many of them all the same.
+    #[test]
+    fn requests_are_as_many_as_a_ring_has_places() {
+        let mut requester = Requester::default();
+        for index in 0..LEAST_RING {
+            assert_eq!(requester.next(4), Next::Message, "{index} wait");
+            let wqe = Box::new(Wqe::unreadable(index as u16));
+            requester.messages.push_back(Message::new(wqe, Psn::default(), 0, 0));
+        }
+        assert_eq!(requester.next(4), Next::Held(Hold::Window));
+        assert_eq!(requester.next(2 * LEAST_RING), Next::Message);
+        requester.messages.pop_front();
+        assert_eq!(requester.next(4), Next::Message);
     }
 }
