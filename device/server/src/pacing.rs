@@ -36,6 +36,8 @@ const MAKES_UP: u64 = 8;
 /// Messages for other processes that wait before they are sent on and more is run: some 100 us of work of theirs, which they have to do besides, while
 /// this one goes on. With all that a share of the budget gives they would take turns.
 const LEAVING: usize = 64;
+/// Interrupts that wait to be told before more is run: two calls of the system each, half a millisecond in all, which no budget counts.
+const RAISED: usize = 256;
 /// Captured packets that are written before more are run: 1 MiB of large ones, a millisecond of the host's disk cache.
 const CAPTURED: usize = 256;
 
@@ -130,6 +132,7 @@ impl Allowance for &mut Timer {
         self.events = self.events.wrapping_add(1);
         world.captured_packets().saturating_sub(self.captured) < CAPTURED
             && world.leaving() < LEAVING
+            && world.raised() < RAISED
             && self.goes_on()
     }
 

@@ -14,6 +14,7 @@ use super::connection::{Connection, MAX_CLOSING, Message};
 use super::descriptor;
 use super::look::Look;
 use super::session::{Session, serve};
+use super::turn::Turn;
 use crate::closer::Closer;
 use crate::front_end::{Endpoint, FrontEnd, Watch};
 use crate::listener::Listener;
@@ -77,13 +78,13 @@ impl VfioUser {
     }
 
     /// Handles what the client has sent; ends the connection if it is over.
-    fn serve_client(&mut self, endpoint: &mut Endpoint<'_>) {
+    fn serve_client(&mut self, endpoint: &mut Endpoint<'_>, turn: &mut Turn) {
         let Some(client) = &mut self.client else {
             return;
         };
         let Client { connection, session, peer, held, .. } = client;
         let mut device = Device { endpoint, connection, peer, look: &mut self.look };
-        match serve(connection, session, &mut device, held) {
+        match serve(connection, session, &mut device, held, turn) {
             Ok(handled) => endpoint.count_messages(handled as u64),
             Err(reason) => self.end_client(endpoint, &reason),
         }
@@ -110,11 +111,11 @@ impl VfioUser {
         self.look.forget();
     }
 
-    fn accept(&mut self, endpoint: &mut Endpoint<'_>) {
+    fn accept(&mut self, endpoint: &mut Endpoint<'_>, turn: &mut Turn) {
         for _ in 0..CONNECTIONS {
             let Some(stream) = self.listener.accept() else { return };
             // The end of the previous connection may not have been noticed yet.
-            self.serve_client(endpoint);
+            self.serve_client(endpoint, turn);
             self.end_if_gone(endpoint);
             let (name, path) = (endpoint.name(), self.listener.path().display());
             if self.closer.pending() > MAX_CLOSING {
@@ -160,11 +161,13 @@ impl FrontEnd for VfioUser {
 
     fn serve(&mut self, ready: &[bool], endpoint: &mut Endpoint<'_>) {
         let (connecting, others) = ready.split_first().map_or((false, ready), |(first, rest)| (*first, rest));
+        // Whoever else connects: it is one turn.
+        let mut turn = Turn::default();
         if others.contains(&true) {
-            self.serve_client(endpoint);
+            self.serve_client(endpoint, &mut turn);
         }
         if connecting {
-            self.accept(endpoint);
+            self.accept(endpoint, &mut turn);
         }
     }
 

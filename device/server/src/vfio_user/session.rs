@@ -18,6 +18,8 @@ use crate::sync::lock;
 pub const NUM_REGIONS: u32 = vfio::VFIO_PCI_NUM_REGIONS;
 /// Number of interrupt types of a PCI device (`VFIO_PCI_NUM_IRQS`).
 pub const NUM_IRQS: u32 = vfio::VFIO_PCI_NUM_IRQS;
+/// Writes in one REGION_WRITE_MULTI: QEMU gathers 200 at most (`VFIO_USER_MULTI_MAX`), and the clock is looked at behind a message.
+const MOST_WRITES: u64 = 256;
 /// Bytes of one write inside REGION_WRITE_MULTI.
 const MULTI_WRITE_LEN: usize = 24;
 
@@ -348,6 +350,9 @@ fn region_write(f: &mut Fields<'_>, backend: &mut impl Backend) -> Result<Vec<u8
 
 fn region_write_multi(f: &mut Fields<'_>, backend: &mut impl Backend) -> Result<Vec<u8>, Errno> {
     let writes = f.u64()?;
+    if writes > MOST_WRITES {
+        return Err(Errno::EINVAL);
+    }
     let length =
         usize::try_from(writes).ok().and_then(|n| n.checked_mul(MULTI_WRITE_LEN)).ok_or(Errno::EINVAL)?;
     let mut rest = f.bytes(length)?;
@@ -383,9 +388,10 @@ pub fn serve(
     session: &mut Session,
     backend: &mut impl Backend,
     held: &mut Option<Message>,
+    turn: &mut Turn,
 ) -> Result<usize, String> {
     let say = |e: ConnectionError| e.to_string();
-    let (mut turn, mut done) = (Turn::default(), 0);
+    let mut done = 0;
     let mut reply = Vec::new();
     while turn.goes_on() {
         let message = match held.take() {
@@ -396,7 +402,7 @@ pub fn serve(
                 if connection.is_congested() {
                     return Ok(done);
                 }
-                match connection.next_command(&mut turn).map_err(say)? {
+                match connection.next_command(turn).map_err(say)? {
                     Some(message) => message,
                     None => return Ok(done),
                 }

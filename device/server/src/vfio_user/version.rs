@@ -18,6 +18,8 @@ const MINOR: u16 = 1;
 const DEFAULT_DATA_XFER: u64 = 1 << 20;
 /// Smallest `max_data_xfer_size` of a peer: a page. Otherwise one DMA of the adapter would be thousands of messages.
 const MIN_DATA_XFER: u64 = 4096;
+/// Bytes of a VERSION message that are read: QEMU sends some 200.
+const LONGEST: usize = 4096;
 /// Page sizes of DMA windows that we serve, or'ed: 4 KiB.
 const PAGE_SIZES: u64 = 4096;
 
@@ -38,6 +40,12 @@ pub struct ClientCaps {
 /// `EINVAL` with a reason if the payload is short, another major version, or not understandable.
 pub fn parse(payload: &[u8]) -> Result<ClientCaps, (Errno, String)> {
     let refuse = |reason: String| (Errno::EINVAL, reason);
+    if payload.len() > LONGEST {
+        return Err(refuse(format!(
+            "version message of {} bytes, at most {LONGEST} are read",
+            payload.len()
+        )));
+    }
     let mut fields = Fields(payload);
     let (Ok(major), Ok(minor)) = (fields.u16(), fields.u16()) else {
         return Err(refuse("message is shorter than its fixed part".into()));
@@ -113,6 +121,13 @@ pub fn reply(caps: &ClientCaps) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_message_is_not_read() {
+        let long = format!("{{{}}}", " ".repeat(LONGEST));
+        let (errno, why) = parse(&message(0, 1, &long)).unwrap_err();
+        assert!(errno == Errno::EINVAL && why.contains("at most 4096"), "{why}");
+    }
 
     fn message(major: u16, minor: u16, json: &str) -> Vec<u8> {
         let mut out = major.to_ne_bytes().to_vec();

@@ -132,10 +132,13 @@ impl Reader<'_> {
     }
 }
 
+/// Bytes of a packet that are taken, more than any port sends: a turn counts messages, and each is copied whole.
+const LONGEST: usize = 32 << 10;
+
 /// Takes a message of `len` bytes apart, of which `load` copies some from a place on; `None`: it is none of ours. Each byte is copied
 /// once. A packet may be anything.
 pub(crate) fn read(len: usize, load: impl Fn(usize, &mut [u8])) -> Option<(u64, LinkMessage)> {
-    let behind = len.checked_sub(HEAD)?;
+    let behind = len.checked_sub(HEAD).filter(|behind| *behind <= LONGEST)?;
     let mut head = [0; HEAD];
     load(0, &mut head);
     let mut r = Reader(&head);
