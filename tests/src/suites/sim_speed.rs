@@ -114,7 +114,7 @@ fn whole(program: &Path, folder: &Path) -> Result<String, String> {
 }
 
 /// 64 adapters and 8 switches in 1, 2, 4 and 8 processes.
-fn cut(program: &Path, folder: &Path) -> Result<String, String> {
+fn cut(program: &Path, folder: &Path, fabric: Fabric) -> Result<String, String> {
     let more = ["--messages", "1", "--size", "6000", "--start", "4", "--until", "8", "--ack-timeout", "14"];
     let mut first: Option<Run> = None;
     let (mut said, mut rates) = (String::new(), Vec::new());
@@ -123,7 +123,7 @@ fn cut(program: &Path, folder: &Path) -> Result<String, String> {
         let (mut least, mut clock) = (f64::MAX, 0f64);
         for time in 0..TIMES {
             let folder = folder.join(format!("{processes}-{time}"));
-            let text = line(processes, 8, Fabric::InfiniBand, "");
+            let text = line(processes, 8, fabric, "");
             let (run, took) = timed(|| run(program, &folder, &text, &parts, &more))?;
             same(first.get_or_insert_with(|| run.clone()), &run)?;
             (least, clock) = (least.min(took), clock.max(run.rate));
@@ -144,7 +144,13 @@ pub(super) fn cases(program: &Path, folder: &Path) -> Vec<Case> {
             pair(program, &folder.join("speed"))
         }),
         case("speed: 64 adapters in one process", || whole(program, &folder.join("whole"))),
-        case("scaling: 64 adapters in 1, 2, 4 and 8 processes", || cut(program, &folder.join("cut"))),
+        case("scaling: 64 adapters in 1, 2, 4 and 8 processes", || {
+            cut(program, &folder.join("cut"), Fabric::InfiniBand)
+        }),
+        // Two cables from every other switch to the next, and so circles of links between processes.
+        case("scaling: 64 Ethernet adapters in 1, 2, 4 and 8 processes", || {
+            cut(program, &folder.join("cut-eth"), Fabric::Ethernet(""))
+        }),
     ];
     cases.into_iter().flatten().collect()
 }

@@ -8,6 +8,7 @@ use hca_model::{
     TunnelId, World,
 };
 
+use super::calm::Tree;
 use super::far::PlannedHost;
 use super::joint::Planned;
 use crate::faults::Faults;
@@ -23,6 +24,7 @@ pub(super) struct Built {
     pub(super) joints: Vec<Planned>,
     /// Adapters whose hosts are other simulators.
     pub(super) hosts: Vec<PlannedHost>,
+    pub(super) tree: Tree,
 }
 
 /// Builds it.
@@ -56,6 +58,8 @@ pub(super) fn world(topology: &Topology, process: Option<&str>) -> anyhow::Resul
                 topology::Framing::Raw => Framing::Raw,
                 topology::Framing::Ethernet => Framing::Ethernet(Stations::new(cut.number, cut.here)),
             },
+            between: Some((cut.number, cut.here)),
+            peer: cut.peer.map(|peer| peer.name.clone()),
         });
     }
     for exit in &part.exits {
@@ -72,6 +76,8 @@ pub(super) fn world(topology: &Topology, process: Option<&str>) -> anyhow::Resul
             role,
             path: path.clone(),
             framing: Framing::Frames,
+            between: None,
+            peer: None,
         });
     }
     let seed = topology.fabric.seed;
@@ -99,11 +105,12 @@ pub(super) fn world(topology: &Topology, process: Option<&str>) -> anyhow::Resul
         // Each access is of its own time.
         world.set_trains(false);
     }
-    Ok(Built { world, joints, hosts })
+    let tree = process.map(|process| Tree::of(&topology, process)).unwrap_or_default();
+    Ok(Built { world, joints, hosts, tree })
 }
 
 /// Spreads numbers of links over seeds (2^64 divided by the golden ratio).
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+pub(super) const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn check(topology: &Topology) -> anyhow::Result<()> {
     let simulated = |end: &End| {

@@ -41,19 +41,22 @@ impl Goals {
     }
 }
 
-/// From when on something can be felt that is not here yet: by the edge where that is soonest, and by all others.
+/// From when on something can be felt that is not here yet: by edges of the neighbour where that is soonest, and by those of all others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Felt {
-    place: usize,
+    neighbour: usize,
     first: Ps,
     second: Ps,
 }
 
 impl Felt {
-    fn of(edges: impl Iterator<Item = Ps>) -> Self {
-        let none = Self { place: 0, first: Ps::MAX, second: Ps::MAX };
-        edges.enumerate().fold(none, |known, (place, at)| match at < known.first {
-            true => Self { place, first: at, second: known.first },
+    /// Of edges, each with its neighbour.
+    fn of(edges: impl Iterator<Item = (usize, Ps)>) -> Self {
+        let none = Self { neighbour: usize::MAX, first: Ps::MAX, second: Ps::MAX };
+        edges.fold(none, |known, (neighbour, at)| match at < known.first {
+            true if neighbour == known.neighbour => Self { first: at, ..known },
+            true => Self { neighbour, first: at, second: known.first },
+            false if neighbour == known.neighbour => known,
             false => Self { second: known.second.min(at), ..known },
         })
     }
@@ -63,9 +66,9 @@ impl Felt {
         self.first
     }
 
-    /// By any other edge.
-    pub(super) fn without(&self, place: usize) -> Ps {
-        if place == self.place { self.second } else { self.first }
+    /// By any edge of others than that neighbour.
+    pub(super) fn without(&self, neighbour: usize) -> Ps {
+        if neighbour == self.neighbour { self.second } else { self.first }
     }
 }
 
@@ -73,7 +76,8 @@ impl Partition {
     /// From when on something can be felt that is not here yet, if nothing happens here before `next`.
     pub(super) fn felt(&self, next: Ps) -> Felt {
         let leaves = self.first_to_leave(next);
-        Felt::of(self.edges().map(|edge| edge.felt(next, leaves)))
+        let felt = |(place, edge): (usize, &dyn Edge)| (self.neighbours.of(place), edge.felt(next, leaves));
+        Felt::of(self.edges().enumerate().map(felt))
     }
 
     /// When all has happened up to this, there is something to do, or what was held back leaves; `next`: when something happens here by
@@ -91,7 +95,8 @@ impl Partition {
         let mut can = false;
         for (place, edge) in self.edges().enumerate() {
             let need = edge.needed()?;
-            can |= need.is_some_and(|need| edge.tells(felt.without(place).min(next)) >= need);
+            can |= need
+                .is_some_and(|need| edge.tells(felt.without(self.neighbours.of(place)).min(next)) >= need);
             needed.push(need);
         }
         self.goals.needed = needed;
@@ -104,17 +109,21 @@ impl Partition {
         let felt: Vec<(Ps, (Ps, Ps))> =
             self.edges().map(|edge| (edge.felt(next, leaves), edge.lookahead())).collect();
         let mut needs = vec![Ps::MAX; felt.len()];
-        // Of all edges but one, that of the least far has to come to where nothing is felt before `from`. For a neighbour that is a few links
+        // Of all neighbours but one, the least far has to come to where nothing is felt before `from`. For a neighbour that is a few links
         // at a time: where parts are joined in a circle, each need comes round to who has it, earlier by what the circle takes, until
         // somebody can promise it; so it is not to begin far ahead.
         let mut strive = |from: Ps, but: Option<usize>| {
-            let others = felt.iter().zip(&mut needs).enumerate().filter(|(place, _)| Some(*place) != but);
-            if let Some((_, ((felt, (leaves, lag)), need))) = others.min_by_key(|(_, ((felt, _), _))| *felt)
-                && *felt < from
-            {
-                let ahead = Ps((leaves.0 + lag.0).saturating_mul(LINKS));
-                let from = if but.is_some() { from.min(*felt + ahead) } else { from };
-                *need = from.since(*lag).min(*need);
+            let is_other = |place: usize| but.is_none_or(|but| self.neighbours.of(place) != but);
+            let others = felt.iter().enumerate().filter(|(place, _)| is_other(*place));
+            let Some((least, _)) = others.min_by_key(|(_, (felt, _))| *felt) else { return };
+            // Who has several links promises by all of them, and wakes once.
+            let neighbour = self.neighbours.of(least);
+            for ((place, (felt, (leaves, lag))), need) in felt.iter().enumerate().zip(&mut needs) {
+                if self.neighbours.of(place) == neighbour && *felt < from {
+                    let ahead = Ps((leaves.0 + lag.0).saturating_mul(LINKS));
+                    let from = if but.is_some() { from.min(*felt + ahead) } else { from };
+                    *need = from.since(*lag).min(*need);
+                }
             }
         };
         strive(goal + Ps(1), None);
@@ -122,7 +131,7 @@ impl Partition {
         for ((place, edge), needed) in self.edges().enumerate().zip(&goals.needed) {
             let at = needed.map(|need| need.since(edge.lookahead().0)).filter(|at| *at < goal);
             if let Some(at) = at {
-                strive(at, Some(place));
+                strive(at, Some(self.neighbours.of(place)));
                 first = first.min(at);
             }
         }
@@ -143,11 +152,17 @@ mod tests {
 
     #[test]
     fn the_soonest_of_others() {
-        let felt = Felt::of([5, 3, 9, 3].map(Ps).into_iter());
-        assert_eq!((felt.first(), [0, 1, 2, 3].map(|place| felt.without(place).0)), (Ps(3), [3; 4]));
-        let felt = Felt::of([5, 4, 9].map(Ps).into_iter());
-        assert_eq!((felt.first(), [0, 1, 2].map(|place| felt.without(place).0)), (Ps(4), [4, 5, 4]));
-        let alone = Felt::of([Ps(7)].into_iter());
+        let felt = |of: &[(usize, u64)]| Felt::of(of.iter().map(|(neighbour, at)| (*neighbour, Ps(*at))));
+        let of = felt(&[(0, 5), (1, 3), (2, 9), (3, 3)]);
+        assert_eq!((of.first(), [0, 1, 2, 3].map(|place| of.without(place).0)), (Ps(3), [3; 4]));
+        let of = felt(&[(0, 5), (1, 4), (2, 9)]);
+        assert_eq!((of.first(), [0, 1, 2].map(|place| of.without(place).0)), (Ps(4), [4, 5, 4]));
+        let alone = felt(&[(0, 7)]);
         assert_eq!((alone.first(), alone.without(0)), (Ps(7), Ps::MAX));
+        // Two links to one, whichever comes first, and two to two.
+        for of in [[(0, 5), (0, 3), (1, 9), (1, 8)], [(1, 9), (0, 3), (1, 8), (0, 5)]] {
+            let of = felt(&of);
+            assert_eq!((of.first(), of.without(0), of.without(1)), (Ps(3), Ps(8), Ps(3)));
+        }
     }
 }

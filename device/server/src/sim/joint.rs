@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use hca_model::link::LinkMessage;
-use hca_model::{Ps, TunnelId, World};
+use hca_model::{Ps, TunnelId, World, mix};
 
 use super::Edge;
 use crate::simbricks::{Channel, Framing, LinkError, NetLink, Open, Role, net};
@@ -19,6 +19,10 @@ pub(super) struct Planned {
     pub(super) role: Role,
     pub(super) path: std::path::PathBuf,
     pub(super) framing: Framing,
+    /// To another part of the topology: the number by which both call the link, and which end is here, 0 or 1.
+    pub(super) between: Option<(u16, usize)>,
+    /// The part there.
+    pub(super) peer: Option<String>,
 }
 
 impl Planned {
@@ -40,13 +44,18 @@ pub(super) struct Joint {
     /// What left, by its time and the order in which it left: something may be due before it that has not left yet.
     held: BTreeMap<(Ps, u64), LinkMessage>,
     count: u64,
+    /// Its number, and whether this is its first end, if it is between two parts of ours.
+    between: Option<(u16, bool)>,
+    peer: Option<String>,
+    /// Nothing is at a connector of such a link before this.
+    calm: Ps,
 }
 
 impl Edge for Joint {
     /// What is at the far connector may be answered at once.
     fn felt(&self, _next: Ps, leaves: Ps) -> Ps {
         let channel = self.link.channel();
-        channel.heard().max(channel.outlook().min(leaves)) + self.felt
+        channel.heard().max(self.calm).max(channel.outlook().min(leaves)) + self.felt
     }
 
     /// What left already may be held.
@@ -78,21 +87,71 @@ impl Edge for Joint {
 
 impl Joint {
     pub(super) fn new(planned: Planned, channel: Channel, (leaves, felt): (Ps, Ps)) -> anyhow::Result<Self> {
-        let Planned { tunnel, name, framing, .. } = planned;
+        let Planned { tunnel, name, framing, between, peer, .. } = planned;
+        let between = between.filter(|_| channel.is_ours()).map(|(number, here)| (number, here == 0));
         let link = NetLink::new(channel, framing);
         ensure!(
             leaves + felt > Ps(1),
             "the link between {name} takes no time: a simulation can't be cut there"
         );
-        Ok(Self { tunnel, name, link, leaves, felt, held: BTreeMap::new(), count: 0 })
+        Ok(Self {
+            tunnel,
+            name,
+            link,
+            leaves,
+            felt,
+            held: BTreeMap::new(),
+            count: 0,
+            between,
+            peer,
+            calm: Ps::ZERO,
+        })
     }
 
     pub(super) fn channel(&self) -> &Channel {
         self.link.channel()
     }
 
+    /// Its number, if it is between two parts of ours.
+    pub(super) fn number(&self) -> Option<u16> {
+        self.between.map(|(number, _)| number)
+    }
+
+    /// The part there, if it is another of ours.
+    pub(super) fn peer(&self) -> Option<&str> {
+        self.between.and(self.peer.as_deref())
+    }
+
+    /// Nothing is at a connector of links between parts before that.
+    pub(super) fn is_calm_until(&mut self, until: Ps) {
+        if self.between.is_some() {
+            self.calm = self.calm.max(until);
+        }
+    }
+
+    /// What this end counts of the link: the sum of both is 0 if all that was sent was taken ([`super::calm`]).
+    pub(super) fn balance(&self) -> u64 {
+        // All was taken of who has ended, who counts nothing any more.
+        let Some((number, first)) = self.between.filter(|_| !self.channel().is_terminated()) else {
+            return 0;
+        };
+        let [sent, taken] = self.channel().counts();
+        let factor = |which: u64| mix(super::build::SPREAD.wrapping_mul(u64::from(number) * 3 + which + 1));
+        let (out, inward) = if first { (1, 2) } else { (2, 1) };
+        let counted = sent.wrapping_mul(factor(out)).wrapping_sub(taken.wrapping_mul(factor(inward)));
+        match first {
+            true => counted.wrapping_add(factor(0)),
+            false => counted.wrapping_sub(factor(0)),
+        }
+    }
+
     pub(super) fn is(&self, tunnel: TunnelId) -> bool {
         self.tunnel == tunnel
+    }
+
+    /// What went and came by all other links to that part.
+    pub(super) fn set_beside(&mut self, counts: [u64; 2]) {
+        self.link.channel_mut().set_beside(counts);
     }
 
     /// Takes what has come. All has happened up to `reached`.

@@ -6,9 +6,11 @@
 //! Ethernet switches, from the whole topology ([`hca_model::FabricPlan`]). Hosts of adapters may be other simulators, too ([`crate::simbricks::pcie`]).
 
 mod build;
+mod calm;
 mod far;
 mod goals;
 mod joint;
+mod neighbours;
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,9 +24,11 @@ use crate::simbricks::patience::{NAP, Patience, Wait};
 use crate::simbricks::pcie::Clock;
 use crate::simbricks::{self, Channel, LinkError, Rest};
 use crate::topology::{Hca, Topology};
+use calm::Calm;
 use far::Far;
 use goals::Goals;
 use joint::Joint;
+use neighbours::Neighbours;
 
 /// How long the links of a topology take to train, at most.
 pub fn training(topology: &Topology) -> Ps {
@@ -72,6 +76,7 @@ trait Edge {
 pub struct Partition {
     world: World,
     joints: Vec<Joint>,
+    neighbours: Neighbours,
     /// Adapters whose hosts are other simulators, and the time of what these adapters do.
     hosts: Vec<Far>,
     clock: Clock,
@@ -80,7 +85,10 @@ pub struct Partition {
     /// There is a neighbour that does not say what he needs, and so is told all that can be.
     eager: bool,
     goals: Goals,
+    calm: Calm,
     reached: Ps,
+    /// How often it went on.
+    steps: u64,
     /// Steps since it was seen that the neighbours are there.
     unseen: u32,
     /// How often they were told something since they were woken.
@@ -124,15 +132,20 @@ impl Partition {
         let strangers = hosts.iter().any(|host| !host.link().is_ours());
         let eager = strangers || joints.iter().any(|joint| !joint.channel().is_ours());
         let patience = Patience::default();
+        let calm = Calm::new(&built.tree, &joints);
+        let neighbours = Neighbours::new(&joints, hosts.len());
         Ok(Self {
             world: built.world,
             joints,
+            neighbours,
             hosts,
             clock,
             strangers,
             eager,
             goals: Goals::default(),
+            calm,
             reached: Ps::ZERO,
+            steps: 0,
             unseen: 0,
             unrung: 0,
             patience,
@@ -148,6 +161,11 @@ impl Partition {
     /// The time up to which everything has happened.
     pub fn reached(&self) -> Ps {
         self.reached
+    }
+
+    /// How often it went on so far: each time as far as its neighbours had promised.
+    pub fn steps(&self) -> u64 {
+        self.steps
     }
 
     /// Lets everything happen up to `until`, at the neighbours' pace. What is done to the world then is done at that time. Before
@@ -172,6 +190,7 @@ impl Partition {
             for joint in &mut self.joints {
                 joint.hear(&mut self.world, self.reached)?;
             }
+            self.neighbours.count(&mut self.joints);
             self.hosts.iter().try_for_each(|host| host.hear(self.reached))?;
             let silent = quiet().max(until);
             let next = self.next(silent);
@@ -182,6 +201,8 @@ impl Partition {
             let goes_on = bound >= self.reached && bound >= goal.min(until);
             if goes_on || news || self.can_help(next, felt).context(NEIGHBOURS)? {
                 if bound >= self.reached {
+                    self.steps += 1;
+                    self.calm.went_on(next <= bound);
                     self.go(bound, silent)?;
                 }
                 self.tell(quiet().max(until))?;
@@ -257,6 +278,9 @@ impl Partition {
 
     /// Waits for the neighbours to promise more.
     fn wait(&mut self, next: Ps, goal: Ps, until: Ps) -> anyhow::Result<()> {
+        if self.confer(next).context(NEIGHBOURS)? {
+            return Ok(());
+        }
         let mut goals = std::mem::take(&mut self.goals);
         let said = self.say_needs(&mut goals, next, goal).context(NEIGHBOURS);
         self.goals = goals;
@@ -279,7 +303,8 @@ impl Partition {
     fn rest(&self) -> anyhow::Result<Rest> {
         let hosts: Vec<_> = self.hosts.iter().map(|host| host.link().lock()).collect();
         let channels = self.joints.iter().map(Joint::channel).chain(hosts.iter().map(|host| &**host));
-        Channel::rest(channels.clone(), self.nap, || self.goals.are_still(channels)).context(NEIGHBOURS)
+        let still = || Ok(self.goals.are_still(channels.clone())? && self.calm.is_still(&self.joints)?);
+        Channel::rest(channels.clone(), self.nap, still).context(NEIGHBOURS)
     }
 
     /// Sees if the neighbours that have to say more before `until` are there.
@@ -302,12 +327,14 @@ impl Partition {
         }
         let next = self.next(quiet);
         let (reached, felt, hosts) = (self.reached, self.felt(next), self.joints.len()..);
+        let without = |place| felt.without(self.neighbours.of(place)).min(next);
         for (place, joint) in self.joints.iter_mut().enumerate() {
-            joint.tell(reached, felt.without(place).min(next))?;
+            joint.tell(reached, without(place))?;
         }
         for (place, host) in hosts.zip(&self.hosts) {
-            host.tell(reached, felt.without(place).min(next))?;
+            host.tell(reached, without(place))?;
         }
+        self.neighbours.count(&mut self.joints);
         self.unrung += 1;
         // An adapter that waits for its host says nothing meanwhile.
         if self.unrung >= TELLS || !self.hosts.is_empty() { self.rouse() } else { Ok(()) }
@@ -329,6 +356,7 @@ impl Partition {
         for joint in &mut self.joints {
             joint.finish()?;
         }
+        self.calm.end(&self.joints).context(NEIGHBOURS)?;
         self.hosts.iter().try_for_each(Far::finish)
     }
 }

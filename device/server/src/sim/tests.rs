@@ -134,6 +134,45 @@ fn parts(first: &[usize], more: &[(usize, usize)]) -> Topology {
     Topology::parse("t", &text).unwrap()
 }
 
+/// Runs all parts of a topology up to a time. Returns the most steps that one took.
+fn steps(name: &str, topology: &Topology, count: usize, until: Ps) -> u64 {
+    let dir = folder(name);
+    let run = |part: usize| {
+        let (topology, dir) = (topology.clone(), dir.clone());
+        std::thread::spawn(move || {
+            let mut part = Partition::new(&topology, Some(&format!("p{part}")), &dir, PATIENCE).unwrap();
+            part.run_until(until, &|| until).unwrap();
+            let steps = part.steps();
+            part.finish().unwrap();
+            steps
+        })
+    };
+    let ends: Vec<_> = (0..count).map(run).collect();
+    ends.into_iter().map(|end| end.join().unwrap()).max().unwrap()
+}
+
+/// A name, the first neighbour of each part, and more cables ([`parts`]).
+type Shape = (&'static str, &'static [usize], &'static [(usize, usize)]);
+
+/// Where links close a circle, each promise comes round to who made it. Idle parts go on together nevertheless, and not by what a link takes: 20 ms
+/// would be 190,000 times that.
+#[test]
+fn circles_with_nothing_to_do_go_on_in_few_steps() {
+    const UNTIL: Ps = Ps::from_ms(20);
+    // In a line; two cables to one; a circle of three; one of five, with a part at its side and another circle.
+    let shapes: [Shape; 4] = [
+        ("line", &[0, 1, 2], &[]),
+        ("double", &[0, 1], &[(0, 1)]),
+        ("three", &[0, 1], &[(2, 0)]),
+        ("five", &[0, 1, 2, 3, 2], &[(4, 0), (5, 1), (3, 1)]),
+    ];
+    for (name, first, more) in shapes {
+        let took = steps(name, &parts(first, more), first.len() + 1, UNTIL);
+        println!("{name}: {took} steps");
+        assert!(took < 20_000, "{name}: {took} steps");
+    }
+}
+
 /// What is done to a part: nothing for so many ns, of which that is known before or not; then a cable goes, or comes back.
 type Deeds = Vec<(u16, bool, u8)>;
 

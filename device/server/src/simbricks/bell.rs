@@ -7,6 +7,7 @@
 //! | 0 | *need*: it goes on when so much is promised, ps (8). 0: with anything |
 //! | 8 | *looks*: while it sleeps it looks not at a need of the other that is more than this, ps (8) |
 //! | 16 | it sleeps, and is woken by 1: a byte at the socket, 2: this word, as a futex (4); who wakes it clears that |
+//! | 24 | what parts of a simulation tell each other of all of them: [`Word`], 8 bytes each |
 //!
 //! Whoever sleeps says so and then looks at ring and need of the other; whoever puts something into a ring, or needs something, does that and
 //! then looks if the other sleeps. So one of both sees the other.
@@ -27,8 +28,32 @@ use super::{LinkError, nap};
 const NEED: usize = 0;
 const LOOKS: usize = 8;
 const SLEEPS: usize = 16;
+const WORDS: usize = 24;
+const _: () = assert!(Word::Calm.offset() + 8 <= CELL);
 /// Who sleeps is woken when so much of its ring is full: a part of this.
 const FULL: usize = 4;
+
+/// What one part of a simulation tells the next of all of them (`sim/calm`). It is not looked at here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// The wave that it asks for.
+    Asks,
+    /// The wave that it has answered, and the answer: a time in ps, and a sum.
+    Answered,
+    Time,
+    Sum,
+    /// The wave that has begun.
+    Begun,
+    /// Up to when nothing is at any connector, ps.
+    Calm,
+}
+
+impl Word {
+    /// Where it is in a cell.
+    const fn offset(self) -> usize {
+        WORDS + 8 * self as usize
+    }
+}
 
 /// How a side sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,6 +195,30 @@ impl Bell {
         let mut need = 0;
         self.memory.touch(|| need = self.word(self.theirs + NEED).load(Ordering::SeqCst))?;
         Ok(need)
+    }
+
+    /// Writes a word for the peer, and wakes it if it sleeps.
+    ///
+    /// # Errors
+    /// The memory is gone.
+    pub(super) fn say(&self, word: Word, value: u64, socket: &UnixStream) -> Result<(), LinkError> {
+        let mut sleeps = false;
+        self.memory.touch(|| {
+            self.word(self.own + word.offset()).store(value, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            sleeps = self.sleep(self.theirs).load(Ordering::SeqCst) != 0;
+        })?;
+        if sleeps { self.wake(socket) } else { Ok(()) }
+    }
+
+    /// The peer's word.
+    ///
+    /// # Errors
+    /// The memory is gone.
+    pub(super) fn said(&self, word: Word) -> Result<u64, LinkError> {
+        let mut said = 0;
+        self.memory.touch(|| said = self.word(self.theirs + word.offset()).load(Ordering::SeqCst))?;
+        Ok(said)
     }
 
     /// This side says how it sleeps.

@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv};
 use std::os::fd::AsRawFd;
 
-use super::bell::{Bell, Sleep};
+use super::bell::{Bell, Sleep, Word};
 use super::intro::Peer;
 use super::nap::{self, Slept};
 use super::patience::{NAP, Patience, Wait};
@@ -85,13 +85,15 @@ pub struct Channel {
     /// Messages of the upper protocol that were sent, and that were taken.
     sent: u64,
     taken: u64,
+    /// The same of all other links to the same peer.
+    beside: [u64; 2],
     /// What the peer, and this side, said last of times beyond a promise.
     outlook: Outlook,
     told_outlook: Outlook,
 }
 
 /// What goes beyond a promise: nothing comes that is to be processed before `until`, if the receiver sends nothing behind the first
-/// `after` packets that it sent by this link. Between processes of ours it is in a message of time: bytes 0 and 8.
+/// `after` messages that it sent by this link and others to the same peer. Between processes of ours it is in a message of time: bytes 0 and 8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Outlook {
     pub(super) until: u64,
@@ -126,7 +128,7 @@ impl Channel {
     ) -> Self {
         let (outlook, told_outlook) = (Outlook::default(), Outlook::default());
         let backlog = VecDeque::new();
-        let (told, heard, sent, taken, terminated) = (0, 0, 0, 0, false);
+        let (told, heard, sent, taken, beside, terminated) = (0, 0, 0, 0, [0; 2], false);
         Self {
             socket,
             out,
@@ -139,6 +141,7 @@ impl Channel {
             bell,
             sent,
             taken,
+            beside,
             outlook,
             told_outlook,
         }
@@ -252,15 +255,50 @@ impl Channel {
         })
     }
 
+    /// Says something to the peer of all parts, if it is of ours; wakes it if it sleeps.
+    ///
+    /// # Errors
+    /// The memory is gone.
+    pub(crate) fn say(&self, word: Word, value: u64) -> Result<(), LinkError> {
+        self.bell.as_ref().map_or(Ok(()), |bell| bell.say(word, value, &self.socket))
+    }
+
+    /// What the peer says so; 0 if it never did.
+    ///
+    /// # Errors
+    /// The memory is gone.
+    pub(crate) fn said(&self, word: Word) -> Result<u64, LinkError> {
+        self.bell.as_ref().map_or(Ok(0), |bell| bell.said(word))
+    }
+
+    /// Messages of the upper protocol that were sent, and that were taken.
+    pub(crate) fn counts(&self) -> [u64; 2] {
+        [self.sent, self.taken]
+    }
+
+    /// What [`Channel::counts`] are of all other links to the same peer: it may answer by this link what comes by those, and expect by those what goes by
+    /// this one.
+    pub(crate) fn set_beside(&mut self, counts: [u64; 2]) {
+        self.beside = counts;
+    }
+
+    fn all_sent(&self) -> u64 {
+        self.sent.wrapping_add(self.beside[0])
+    }
+
+    fn all_taken(&self) -> u64 {
+        self.taken.wrapping_add(self.beside[1])
+    }
+
     /// What the peer was told last, if it has sent nothing since that was not taken.
     fn known(&self) -> u64 {
         let Outlook { until, after } = self.told_outlook;
-        if after == self.taken { until.max(self.told) } else { self.told }
+        if after == self.all_taken() { until.max(self.told) } else { self.told }
     }
 
     /// Nothing comes any more that is to be processed before that time, as long as this side sends nothing; as far as it was looked at.
     pub fn outlook(&self) -> Ps {
-        let beyond = if self.outlook.after == self.sent { self.outlook.until } else { 0 };
+        let beyond = if self.outlook.after == self.all_sent() { self.outlook.until } else { 0 };
         ps(self.heard.max(beyond))
     }
 
@@ -334,7 +372,7 @@ impl Channel {
             return Ok(());
         }
         let need = bell.need()?;
-        let outlook = Outlook { until: at.max(outlook).0, after: self.taken };
+        let outlook = Outlook { until: at.max(outlook).0, after: self.all_taken() };
         if first || outlook.until > self.known() && outlook.until >= need {
             self.told_outlook = outlook;
             self.give(at, SYNC, outlook.write(), &[])?;

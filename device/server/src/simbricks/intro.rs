@@ -10,7 +10,7 @@ pub const LISTENER: usize = 80;
 pub const CONNECTER: usize = 32;
 /// Four bytes between that and the upper protocol's part, which SimBricks, where there is nothing between, steps over: the side is a
 /// process of softhca, which wakes who sleeps (`Channel::rest`), says what it waits for, and says more than promises (`Channel::outlook`).
-const OURS: [u8; 4] = *b"sof3";
+const OURS: [u8; 4] = *b"sof4";
 /// The longest message of either side, in bytes.
 pub const LONGEST: usize = 2048;
 /// The side wants synchronisation.
@@ -310,11 +310,11 @@ mod tests {
         };
         let message = listener(&QUEUES, &Upper::network());
         assert_eq!(words(&message[..80]), [1, 3, 0, 128, 4, 512, 256, 8, 1, 84]);
-        assert_eq!(&message[80..], b"sof3\0\0\0\0");
+        assert_eq!(&message[80..], b"sof4\0\0\0\0");
         let pcie = Upper::of(Protocol::Pcie, vec![7; 119]);
         let message = connecter(&pcie);
         assert_eq!(words(&message[..32]), [1, 3, 2, 36]);
-        assert_eq!((&message[32..36], &message[36..]), (&b"sof3"[..], &[7; 119][..]));
+        assert_eq!((&message[32..36], &message[36..]), (&b"sof4"[..], &[7; 119][..]));
         let message = connecter(&Upper { ours: false, ..pcie });
         assert_eq!((words(&message[..32]), &message[32..]), (vec![1, 3, 2, 32], &[7; 119][..]));
     }

@@ -34,6 +34,7 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use bell::Word;
 pub use channel::{Channel, Heard, Rest};
 pub use connect::{Open, Role, open};
 pub use net::{Framing, NetLink};

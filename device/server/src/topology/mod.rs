@@ -571,6 +571,15 @@ impl Topology {
     }
 }
 
+impl Topology {
+    /// Hosts and switches that are of a process, with its name.
+    pub fn nodes_of_processes(&self) -> impl Iterator<Item = (&str, &str)> {
+        let hosts = self.hosts.iter().map(|host| (&host.name, &host.process));
+        let nodes = hosts.chain(self.switches.iter().map(|switch| (&switch.name, &switch.process)));
+        nodes.filter_map(|(name, process)| Some((name.as_str(), process.as_deref()?)))
+    }
+}
+
 /// The process of a host or, if there is none of a name, of the switch of that name.
 fn process_of<'a>(host: Option<&'a Host>, switch: impl FnOnce() -> Option<&'a Switch>) -> Option<&'a str> {
     host.map(|host| &host.process).or_else(|| switch().map(|switch| &switch.process))?.as_deref()
