@@ -10,10 +10,10 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::backend::Device;
-use super::connection::{Connection, MAX_CLOSING, Message};
+use super::connection::{Connection, MAX_CLOSING};
 use super::descriptor;
 use super::look::Look;
-use super::session::{Session, serve};
+use super::session::{Held, Session, serve};
 use super::turn::Turn;
 use crate::closer::Closer;
 use crate::front_end::{Endpoint, FrontEnd, Watch};
@@ -47,7 +47,7 @@ struct Client {
     session: Session,
     peer: Peer,
     /// A message that waits.
-    held: Option<Message>,
+    held: Option<Held>,
 }
 
 impl VfioUser {
@@ -156,14 +156,15 @@ impl FrontEnd for VfioUser {
     }
 
     fn has_work(&self) -> bool {
-        false
+        // Of what is held, only that waits for nothing but a turn.
+        self.client.as_ref().is_some_and(|client| matches!(client.held, Some(Held::Writes(_))))
     }
 
     fn serve(&mut self, ready: &[bool], endpoint: &mut Endpoint<'_>) {
         let (connecting, others) = ready.split_first().map_or((false, ready), |(first, rest)| (*first, rest));
         // Whoever else connects: it is one turn.
         let mut turn = Turn::default();
-        if others.contains(&true) {
+        if others.contains(&true) || self.has_work() {
             self.serve_client(endpoint, &mut turn);
         }
         if connecting {

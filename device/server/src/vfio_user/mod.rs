@@ -18,6 +18,7 @@ pub mod descriptor;
 mod eventfd;
 mod front_end;
 mod look;
+mod multi;
 pub mod session;
 pub mod turn;
 pub mod version;

@@ -8,9 +8,10 @@ use vfio_bindings::bindings::vfio;
 
 use super::connection::{Connection, ConnectionError, Message};
 use super::descriptor::Descriptor;
+use super::multi::Writes;
 use super::turn::Turn;
 use super::version::{self, ClientCaps};
-use super::wire::{Fields, Kind, MAX_DATA_XFER, Payload, command};
+use super::wire::{Fields, Header, Kind, MAX_DATA_XFER, Payload, command};
 use crate::memory::{Backing, Range, Window};
 use crate::sync::lock;
 
@@ -18,10 +19,6 @@ use crate::sync::lock;
 pub const NUM_REGIONS: u32 = vfio::VFIO_PCI_NUM_REGIONS;
 /// Number of interrupt types of a PCI device (`VFIO_PCI_NUM_IRQS`).
 pub const NUM_IRQS: u32 = vfio::VFIO_PCI_NUM_IRQS;
-/// Writes in one REGION_WRITE_MULTI: QEMU gathers 200 at most (`VFIO_USER_MULTI_MAX`), and the clock is looked at behind a message.
-const MOST_WRITES: u64 = 256;
-/// Bytes of one write inside REGION_WRITE_MULTI.
-const MULTI_WRITE_LEN: usize = 24;
 
 /// Size and permissions of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,12 +112,23 @@ pub struct Session {
 }
 
 /// What to do with the connection after a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Verdict {
     /// Go on.
     Continue,
+    /// Go on with that message in the client's next turn: it has had what a turn has, and no reply yet.
+    Unfinished(Writes),
     /// Flush the replies and close, for this reason.
     Disconnect(String),
+}
+
+/// A message that was taken and is not answered; all that came behind it waits.
+#[derive(Debug)]
+pub enum Held {
+    /// Until it can be handled ([`Backend::takes_files`]).
+    Whole(Message),
+    /// Until its client's next turn.
+    Writes(Writes),
 }
 
 impl Session {
@@ -143,18 +151,14 @@ impl Session {
             Some(errno) => Err(errno),
             None => match backend.rejection() {
                 Some(errno) if !matches!(header.command, command::DMA_MAP | command::DMA_UNMAP) => Err(errno),
+                _ if header.command == command::REGION_WRITE_MULTI => match Writes::check(message, backend) {
+                    Ok(writes) => return go_on(writes, backend, reply),
+                    Err(errno) => Err(errno),
+                },
                 _ => dispatch(message, backend),
             },
         };
-        if let Err(errno) = result {
-            tracing::debug!(command = header.command, id = header.id, "message refused: {errno}");
-        }
-        if !header.no_reply() {
-            *reply = match result {
-                Ok(payload) => header.reply(&payload),
-                Err(errno) => header.error_reply(errno),
-            };
-        }
+        answer(&header, result, reply);
         Verdict::Continue
     }
 
@@ -184,6 +188,30 @@ impl Session {
     }
 }
 
+/// Goes on with a message that was begun; puts its reply, if it wants one, into `reply` when it is done.
+fn go_on(mut writes: Writes, backend: &mut impl Backend, reply: &mut Vec<u8>) -> Verdict {
+    match writes.go_on(backend) {
+        None => Verdict::Unfinished(writes),
+        Some(result) => {
+            answer(&writes.header, result, reply);
+            Verdict::Continue
+        }
+    }
+}
+
+/// Puts the reply of a message into `reply`, if it wants one.
+fn answer(header: &Header, result: Result<Vec<u8>, Errno>, reply: &mut Vec<u8>) {
+    if let Err(errno) = result {
+        tracing::debug!(command = header.command, id = header.id, "message refused: {errno}");
+    }
+    if !header.no_reply() {
+        *reply = match result {
+            Ok(payload) => header.reply(&payload),
+            Err(errno) => header.error_reply(errno),
+        };
+    }
+}
+
 /// Performs a command; the result is the payload of its reply.
 fn dispatch(message: Message, backend: &mut impl Backend) -> Result<Vec<u8>, Errno> {
     let Message { header, payload, fds, .. } = message;
@@ -210,7 +238,6 @@ fn dispatch(message: Message, backend: &mut impl Backend) -> Result<Vec<u8>, Err
         command::DEVICE_SET_IRQS => set_irqs(f, fds, backend),
         command::REGION_READ => region_read(f, backend),
         command::REGION_WRITE => region_write(f, backend),
-        command::REGION_WRITE_MULTI => region_write_multi(f, backend),
         command::DEVICE_RESET => backend.reset().map(|()| Vec::new()),
         // REGION_IO_FDS, migration features, and whatever a later version brings.
         _ => Err(Errno::ENOTSUP),
@@ -304,7 +331,7 @@ fn set_irqs(f: &mut Fields<'_>, fds: Vec<Descriptor>, backend: &mut impl Backend
 }
 
 /// Checks an access against its region. Returns the length as a buffer size.
-fn check_access(
+pub(super) fn check_access(
     backend: &impl Backend,
     region: u32,
     offset: u64,
@@ -348,36 +375,9 @@ fn region_write(f: &mut Fields<'_>, backend: &mut impl Backend) -> Result<Vec<u8
     Ok(Payload::default().u64(offset).u32(region).u32(count).0)
 }
 
-fn region_write_multi(f: &mut Fields<'_>, backend: &mut impl Backend) -> Result<Vec<u8>, Errno> {
-    let writes = f.u64()?;
-    if writes > MOST_WRITES {
-        return Err(Errno::EINVAL);
-    }
-    let length =
-        usize::try_from(writes).ok().and_then(|n| n.checked_mul(MULTI_WRITE_LEN)).ok_or(Errno::EINVAL)?;
-    let mut rest = f.bytes(length)?;
-    // All or nothing: a bad entry must not leave the ones before it done and unreported.
-    let mut checked = Vec::new();
-    while let Some((entry, tail)) = rest.split_at_checked(MULTI_WRITE_LEN) {
-        rest = tail;
-        let mut e = Fields(entry);
-        let (offset, region, count) = (e.u64()?, e.u32()?, e.u32()?);
-        let permission = vfio::VFIO_REGION_INFO_FLAG_WRITE;
-        let len = check_access(backend, region, offset, count, permission)?;
-        checked.push((region, offset, e.bytes(len)?));
-        if rest.is_empty() {
-            break;
-        }
-    }
-    for (region, offset, data) in checked {
-        backend.region_write(region, offset, data)?;
-    }
-    Ok(Payload::default().u64(writes).0)
-}
-
 /// Takes commands off the connection and handles them, as many as the turn allows. Returns the number handled.
 ///
-/// `held` is a message that waits until it can be handled ([`Backend::takes_files`]), with all that came behind it.
+/// `held` is a message that was taken and waits, with all that came behind it.
 /// `connection` is locked anew for each step, since a command may make the device send DMA messages
 /// over the same connection.
 ///
@@ -387,7 +387,7 @@ pub fn serve(
     connection: &Mutex<Connection>,
     session: &mut Session,
     backend: &mut impl Backend,
-    held: &mut Option<Message>,
+    held: &mut Option<Held>,
     turn: &mut Turn,
 ) -> Result<usize, String> {
     let say = |e: ConnectionError| e.to_string();
@@ -395,7 +395,7 @@ pub fn serve(
     let mut reply = Vec::new();
     while turn.goes_on() {
         let message = match held.take() {
-            Some(message) => message,
+            Some(held) => held,
             None => {
                 let mut connection = lock(connection);
                 connection.flush().map_err(say)?;
@@ -403,27 +403,36 @@ pub fn serve(
                     return Ok(done);
                 }
                 match connection.next_command(turn).map_err(say)? {
-                    Some(message) => message,
+                    Some(message) => Held::Whole(message),
                     None => return Ok(done),
                 }
             }
         };
-        let hands_over = message.header.command == command::DMA_MAP && !message.fds.is_empty();
-        if hands_over && session.is_attached() && !backend.takes_files() {
-            *held = Some(message);
-            return Ok(done);
-        }
         reply.clear();
         let before = backend.events_took();
-        let verdict = session.handle(message, backend, &mut reply);
+        let verdict = match message {
+            Held::Writes(writes) => go_on(writes, backend, &mut reply),
+            Held::Whole(message) => {
+                let hands_over = message.header.command == command::DMA_MAP && !message.fds.is_empty();
+                if hands_over && session.is_attached() && !backend.takes_files() {
+                    *held = Some(Held::Whole(message));
+                    return Ok(done);
+                }
+                session.handle(message, backend, &mut reply)
+            }
+        };
         turn.excuse(backend.events_took().saturating_sub(before));
         if !reply.is_empty() {
             lock(connection).send(&reply).map_err(say)?;
         }
-        if let Verdict::Disconnect(reason) = verdict {
-            return Err(reason);
+        match verdict {
+            Verdict::Continue => done += 1,
+            Verdict::Unfinished(writes) => {
+                *held = Some(Held::Writes(writes));
+                turn.end();
+            }
+            Verdict::Disconnect(reason) => return Err(reason),
         }
-        done += 1;
     }
     Ok(done)
 }

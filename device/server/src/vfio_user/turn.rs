@@ -36,6 +36,11 @@ impl Turn {
         self.messages = self.messages.saturating_sub(1);
     }
 
+    /// It is over: what is left of a message is for the next one.
+    pub(super) fn end(&mut self) {
+        self.messages = 0;
+    }
+
     /// So much time went to the model's events.
     pub(super) fn excuse(&mut self, time: Duration) {
         self.until = self.until.and_then(|until| until.checked_add(time));

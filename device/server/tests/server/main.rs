@@ -8,6 +8,7 @@ mod dma;
 mod dma_messages;
 mod edge;
 mod links;
+mod long;
 mod malformed;
 mod memory_edge;
 mod outside;
