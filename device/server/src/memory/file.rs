@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::stat::fstat;
 
 use super::MapError;
@@ -220,7 +220,6 @@ impl FileMaps {
         let end = end.checked_next_multiple_of(block).map_or(last_page, |end| end.min(last_page));
         let len = end.checked_sub(start).ok_or(MapError::Misfit)?;
         self.admit(len, owner)?;
-        keep_length(fd);
         let len = usize::try_from(len).map_err(|_| MapError::Misfit)?;
         let file = File::from(fd.try_clone().map_err(|_| MapError::System(Errno::EMFILE))?);
         let new = |writable| FileMap::new(&file, start, len, writable, owner.closer.clone());
@@ -269,13 +268,19 @@ pub(crate) fn is_memory(fd: BorrowedFd<'_>) -> bool {
     fcntl(fd, FcntlArg::F_GET_SEALS).is_ok()
 }
 
+/// Whether a client could shorten a file of memory under our mapping, and [`keep_length`] could keep it from that. The kernel alone answers, and
+/// nobody waits.
+pub(crate) fn can_be_shortened(fd: BorrowedFd<'_>) -> bool {
+    let settled = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
+    let seals = fcntl(fd, FcntlArg::F_GET_SEALS).unwrap_or(settled.bits());
+    let mode = OFlag::from_bits_truncate(fcntl(fd, FcntlArg::F_GETFL).unwrap_or_default()) & OFlag::O_ACCMODE;
+    seals & settled.bits() == 0 && mode != OFlag::O_RDONLY
+}
+
 /// Makes sure, where the kind of file allows it, that the client can't shorten the file under our mapping: it would lose
-/// its adapter ([`super::fault`]).
-fn keep_length(fd: &OwnedFd) {
-    let seals = fcntl(fd, FcntlArg::F_GET_SEALS).unwrap_or_default();
-    if seals & SealFlag::F_SEAL_SHRINK.bits() == 0
-        && let Err(e) = fcntl(fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK))
-    {
+/// its adapter ([`super::fault`]). It may wait for as long as a client likes that holds the file's lock, so it is for a thread that nobody waits for.
+pub(crate) fn keep_length(fd: BorrowedFd<'_>) {
+    if let Err(e) = fcntl(fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)) {
         tracing::debug!("guest memory can't be sealed against shrinking: {e}");
     }
 }

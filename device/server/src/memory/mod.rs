@@ -34,8 +34,8 @@ use crate::log::Source as LogSource;
 use crate::sync::lock;
 use deferred::Deferred;
 pub use error::{MapError, MemoryError};
-pub(crate) use file::is_memory;
 use file::{FileMap, FileMaps, Owner};
+pub(crate) use file::{can_be_shortened, is_memory, keep_length};
 pub use limits::Limits;
 pub use peer::Peer;
 pub use remote::{RemoteAnswer, RemoteError, RemoteMemory, StandingMemory};
@@ -60,7 +60,7 @@ pub struct Window {
 /// Where the bytes of a window are.
 #[derive(Debug)]
 pub enum Backing {
-    /// In a file that host and server map.
+    /// In a file that host and server map. It is for the front end to keep the host from shortening it, elsewhere than here, where nobody may wait.
     File {
         /// Its descriptor.
         fd: OwnedFd,

@@ -1,6 +1,6 @@
 use std::ffi::CStr;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 
@@ -141,10 +141,16 @@ fn files_shorter_than_the_window_are_refused() {
 }
 
 #[test]
-fn a_mapped_memfd_can_no_longer_shrink() {
+fn a_sealed_memfd_can_no_longer_shrink() {
     let file = File::from(memfd_create(NAME, MFdFlags::MFD_ALLOW_SEALING).unwrap());
     file.set_len(0x2000).unwrap();
     let fd = file.as_fd().try_clone_to_owned().unwrap();
+    let read_only = File::open(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
+    assert!(can_be_shortened(fd.as_fd()) && !can_be_shortened(read_only.as_fd()));
+    keep_length(fd.as_fd());
+    assert!(!can_be_shortened(fd.as_fd()));
+    // One that can't be sealed is as it is.
+    assert!(!can_be_shortened(memfd(0x1000).0.as_fd()));
     let memory = memory();
     memory.map(window(0, 0x2000), at(fd, 0)).unwrap();
     assert!(file.set_len(0).is_err());

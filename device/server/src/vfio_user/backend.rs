@@ -167,8 +167,9 @@ impl Backend for Device<'_, '_> {
         Ok(())
     }
 
-    fn takes_files(&mut self) -> bool {
-        self.look.is_done(self.peer)
+    fn takes_files(&mut self, files: &[Descriptor]) -> bool {
+        // Of more than one nothing comes.
+        self.look.is_done(self.peer, files.first().and_then(Descriptor::memory))
     }
 
     fn rejection(&self) -> Option<Errno> {

@@ -4,7 +4,7 @@
 //! whoever serves them likes. So what a descriptor is is found out by questions that only the kernel answers, and what is
 //! not wanted is closed elsewhere.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use nix::errno::Errno;
@@ -43,6 +43,11 @@ impl Descriptor {
             }
         };
         Some(Descriptor { fd: Some(fd), kind, closer: closer.clone() })
+    }
+
+    /// The descriptor as it is, if it is of a file of memory.
+    pub(super) fn memory(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().filter(|_| self.kind == Kind::Memory).map(AsFd::as_fd)
     }
 
     /// The descriptor, of a file of memory.

@@ -34,7 +34,7 @@ pub struct VfioUser {
     dma_timeout: Option<Duration>,
     /// Closes clients' descriptors.
     closer: Closer,
-    look: Look,
+    pub(super) look: Look,
     log: Source,
 }
 
@@ -146,7 +146,7 @@ impl VfioUser {
 impl FrontEnd for VfioUser {
     fn watch<'a>(&'a self, add: &mut dyn FnMut(Watch<'a>)) {
         add(Watch { fd: self.listener.as_fd(), events: PollFlags::POLLIN });
-        // A client that waits for its mappings to be looked at is not listened to.
+        // A client that waits for its mappings or files to be looked at is not listened to.
         self.look.watch(add);
         if let Some(client) = self.client.as_ref().filter(|_| !self.look.is_open()) {
             let congested = lock(&client.connection).is_congested();

@@ -18,6 +18,8 @@ pub mod descriptor;
 mod eventfd;
 mod front_end;
 mod look;
+#[cfg(test)]
+mod look_tests;
 mod multi;
 pub mod session;
 pub mod turn;

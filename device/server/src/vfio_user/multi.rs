@@ -79,6 +79,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::connection::Connection;
+    use super::super::descriptor::Descriptor;
     use super::super::session::{Held, IrqInfo, RegionInfo, Session, SetIrqs, serve};
     use super::super::turn::Turn;
     use super::super::version::ClientCaps;
@@ -120,7 +121,7 @@ mod tests {
         fn reset(&mut self) -> Result<(), Errno> {
             Ok(())
         }
-        fn takes_files(&mut self) -> bool {
+        fn takes_files(&mut self, _: &[Descriptor]) -> bool {
             true
         }
         fn events_took(&self) -> Duration {

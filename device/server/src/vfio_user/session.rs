@@ -96,9 +96,9 @@ pub trait Backend {
     fn set_irqs(&mut self, set: SetIrqs) -> Result<(), Errno>;
     /// Resets the device.
     fn reset(&mut self) -> Result<(), Errno>;
-    /// Whether files of the client's memory can be taken now. While they can't, none is offered to [`Backend::dma_map`], and
-    /// the client waits.
-    fn takes_files(&mut self) -> bool;
+    /// Whether these files of the client's memory can be taken now. While they can't, none is offered to [`Backend::dma_map`], and
+    /// the client waits: it is asked again, for the same.
+    fn takes_files(&mut self, files: &[Descriptor]) -> bool;
     /// What the model's events took of the host's time so far, which is not the client's.
     fn events_took(&self) -> Duration;
     /// Why this client can't be served at all, if so: everything but DMA windows gets this errno.
@@ -414,7 +414,7 @@ pub fn serve(
             Held::Writes(writes) => go_on(writes, backend, &mut reply),
             Held::Whole(message) => {
                 let hands_over = message.header.command == command::DMA_MAP && !message.fds.is_empty();
-                if hands_over && session.is_attached() && !backend.takes_files() {
+                if hands_over && session.is_attached() && !backend.takes_files(&message.fds) {
                     *held = Some(Held::Whole(message));
                     return Ok(done);
                 }

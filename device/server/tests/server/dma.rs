@@ -37,6 +37,19 @@ fn ring(client: &mut Raw, memory: &File) {
     client.region_write(0, 0x18, &1u32.to_be_bytes()).ok();
 }
 
+/// The client can't take away what it has handed over.
+#[test]
+fn memory_is_sealed() {
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    let server = Server::start(&["a"]);
+    let mut client = server.client("a");
+    let memory = File::from(memfd_create(c"test", MFdFlags::MFD_ALLOW_SEALING).unwrap());
+    memory.set_len(SIZE).unwrap();
+    client.call_fds(2, &dma_map(BASE, SIZE, 0), &[memory.as_raw_fd()]).ok();
+    assert!(memory.set_len(0).is_err());
+    assert_eq!(client.identity(), IDENTITY);
+}
+
 fn setup(server: &Server) -> (Raw, File) {
     let mut client = server.client("a");
     let memory = memfd(SIZE);
