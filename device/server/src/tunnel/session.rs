@@ -17,7 +17,8 @@ use super::key::{Key, NONCE_SIZE, Nonce, SessionKeys};
 use super::reassembly::{MAX_PIECES, Outcome, Reassembly};
 use super::window::Window;
 
-/// Datagrams with pieces that may be on their way. The smallest receive buffer that Linux gives has room for them.
+/// Datagrams with pieces that may be on their way. The smallest receive buffer that Linux gives has room for them. As many leave by one
+/// [`Session::tick`], and the rest of a packet, however often the peer says that it has taken some.
 const MAX_UNDERWAY: usize = 48;
 /// After so many of them the receiver says that it has taken them.
 const TAKEN_EVERY: u32 = 16;
@@ -201,7 +202,7 @@ impl Session {
         stuck.into_iter().fold(self.due.min(lost), Duration::min)
     }
 
-    /// Time has passed: hellos, signs of life, and the end of a silent peer.
+    /// Time has passed, and what has come was received: packets that waited leave, hellos, signs of life, and the end of a silent peer.
     pub fn tick(&mut self, now: Duration) {
         if self.joint.as_ref().is_some_and(|j| now.saturating_sub(j.heard) >= self.terms.timeout) {
             self.lose(Loss::Silent);
@@ -212,8 +213,9 @@ impl Session {
             && now.saturating_sub(joint.progress) >= UNDERWAY_LIMIT
         {
             joint.underway.clear();
-            self.release(now);
+            joint.progress = now;
         }
+        self.release(now);
         if now < self.due {
             return;
         }
@@ -432,14 +434,16 @@ impl Session {
                     self.tell_taken();
                 }
             }
+            // It can't have taken what was never sent.
+            Body::Taken { highest } if highest >= joint.next => self.counts.malformed += 1,
             Body::Taken { highest } => {
                 let before = joint.underway.len();
                 while joint.underway.front().is_some_and(|number| *number <= highest) {
                     joint.underway.pop_front();
                 }
                 if joint.underway.len() < before {
+                    // What waits leaves by the next tick: a peer may say this very often.
                     joint.progress = now;
-                    self.release(now);
                 }
             }
             Body::Alive { lit, width, speed } => {
@@ -463,7 +467,7 @@ impl Session {
     }
 
     /// Sends a datagram of the session, if there is one.
-    fn say(&mut self, body: Body<'_>) {
+    pub(super) fn say(&mut self, body: Body<'_>) {
         let Some(joint) = self.joint.as_mut() else { return };
         let frame = Frame { link: self.terms.link, session: joint.keys.name, sequence: joint.next, body };
         joint.next = joint.next.wrapping_add(1);

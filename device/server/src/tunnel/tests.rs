@@ -183,6 +183,34 @@ fn a_burst_waits_until_it_is_taken() {
     assert_eq!(events(&mut pair.sides[1]).len(), 24);
 }
 
+/// A peer that says with each of its datagrams that it has taken all, also what it can't have heard of, is sent no more in a round than
+/// one that says it once.
+#[test]
+fn what_leaves_in_a_round_is_bounded() {
+    /// More than may be on their way.
+    const MOST: u64 = 48;
+    let mut pair = Pair::joined();
+    (0..10 * MOST).for_each(|_| pair.send(0, &[7; 100]));
+    let mut passed = 0;
+    while passed < 10 * MOST {
+        let out = sent(&mut pair.sides[0]);
+        assert!(out.len() as u64 <= MOST, "{}", out.len());
+        passed += out.len() as u64;
+        let last = Frame::parse(out.last().unwrap()).unwrap().0.sequence;
+        let before = pair.sides[0].counts();
+        for ahead in 0..256 {
+            pair.sides[1].say(Body::Taken { highest: last + ahead * MOST });
+        }
+        for datagram in sent(&mut pair.sides[1]) {
+            pair.sides[0].receive(pair.now, &datagram);
+        }
+        assert_eq!(pair.sides[0].counts().malformed, before.malformed + 255);
+        assert_eq!(pair.sides[0].counts().sent, before.sent, "it leaves by the tick");
+        pair.sides[0].tick(pair.now);
+    }
+    assert_eq!(pair.sides[0].counts().packets_sent, 10 * MOST);
+}
+
 #[test]
 fn a_silent_peer_is_lost_and_found() {
     let mut pair = Pair::joined();
