@@ -365,6 +365,9 @@ impl Pacer {
 
 #[cfg(test)]
 mod tests {
+    use hca_model::HcaId;
+    use hca_model::fault::{Fault, TimeAction, Trigger, What};
+
     use super::*;
     use crate::topology::Topology;
 
@@ -407,6 +410,38 @@ mod tests {
         assert_eq!(next_stride(EVENTS, long), 1);
         assert_eq!(next_stride(1, long), 1);
         assert_eq!((next_stride(1, short), next_stride(4, short)), (2, EVENTS));
+    }
+
+    /// An adapter raises interrupts as fast as it likes: as many as may wait are told, and then the rest. Host time there is without end.
+    #[test]
+    fn interrupts_are_told_before_more_is_run() {
+        let mut world = world();
+        let every = Some(Ps::from_us(1));
+        let what = What::Time { every, action: TimeAction::Interrupt(3) };
+        let trigger = Trigger { count: Some(10 * RAISED as u64), from: world.now(), ..Trigger::default() };
+        world.add_fault(Ps::ZERO, HcaId(0), Fault { name: "many".into(), what, trigger }).unwrap();
+        let mut pacer = Pacer::new(&Time { budget_ms: 3_600_000, ..Time::default() });
+        let (host, mut told) = (Ps::from_ms(1000).0, Vec::new());
+        loop {
+            let more = pacer.run_at(host, &mut world);
+            match world.drain().len() {
+                0 if !more => break,
+                raised => told.push(raised),
+            }
+        }
+        assert!(told.iter().all(|raised| *raised <= RAISED), "{told:?}");
+        assert_eq!(told.iter().sum::<usize>(), 10 * RAISED);
+        // Before an access, too.
+        let more = Fault {
+            name: "more".into(),
+            what: What::Time { every, action: TimeAction::Interrupt(3) },
+            trigger: Trigger { count: Some(10 * RAISED as u64), from: world.now(), ..Trigger::default() },
+        };
+        world.add_fault(world.now(), HcaId(0), more).unwrap();
+        pacer.start = Instant::now() - Duration::from_secs(3600);
+        pacer.begin_round();
+        pacer.catch_up(&mut world);
+        assert_eq!(world.raised(), RAISED);
     }
 
     #[test]

@@ -251,6 +251,26 @@ mod tests {
         }
     }
 
+    /// Of a message that is longer than any packet nothing is copied, however long it says it is.
+    #[test]
+    fn packets_have_a_longest() {
+        let message = |len| {
+            let packet = Packet::from_bytes(vec![7; len]);
+            let packet = LinkPacket { packet, tail: Ps(1), credits: 1, session: Session::default() };
+            Leaving::new(1, LinkMessage::Packet(packet)).into_bytes()
+        };
+        assert!(read_bytes(&message(32 << 10)).is_some());
+        for len in [(32 << 10) + 1, 1 << 20] {
+            let bytes = message(len);
+            let loads = std::cell::Cell::new(0);
+            let load = |at: usize, into: &mut [u8]| {
+                loads.set(loads.get() + 1);
+                into.copy_from_slice(&bytes[at..][..into.len()]);
+            };
+            assert_eq!((read(bytes.len(), load), loads.get()), (None, 0), "{len}");
+        }
+    }
+
     /// A packet whose checksums nobody computed is the same at the other end as one with all of them.
     #[test]
     fn packets_need_no_checksums() {
