@@ -111,14 +111,11 @@ impl ControlClient {
     ///
     /// One, since an answer may take long: who sends many waits for its turns, and hosts have theirs between.
     pub fn serve(&mut self, mut answer: impl FnMut(&str, &Value) -> Result<Value, String>) -> bool {
-        if !self.flush() {
+        if !self.take() {
             return false;
         }
         if self.is_congested() {
             return true;
-        }
-        if !self.has_request() && !self.read() {
-            return false;
         }
         if let Some(end) = self.input.iter().position(|&b| b == b'\n') {
             let line: Vec<u8> = self.input.drain(..=end).collect();
@@ -139,6 +136,16 @@ impl ControlClient {
             }
         }
         self.flush() && (self.open || self.is_congested() || self.has_request())
+    }
+
+    /// Does everything but answering: another client has its turn. Returns false at the end of the connection.
+    pub(crate) fn wait(&mut self) -> bool {
+        self.take() && (self.open || self.is_congested() || self.has_request())
+    }
+
+    /// Sends what waits; reads what there is if no request waits. Returns false if the connection is of no use any more.
+    fn take(&mut self) -> bool {
+        self.flush() && (self.is_congested() || self.has_request() || self.read())
     }
 
     /// Reads what there is, a bounded amount. Returns false if the connection is of no use any more.

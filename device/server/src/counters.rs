@@ -99,22 +99,18 @@ fn units(counts: &Counts) -> Value {
 
 /// What an adapter counts.
 pub(crate) fn counters(world: &World, hca: HcaId) -> Value {
-    world.counters(hca).map_or(json!({}), |counters| report(world, hca, counters))
+    world.busiest(hca, MOST_QPS).map_or(json!({}), |(counters, known)| report(world, hca, counters, known))
 }
 
 /// The same without the queue pairs, of which there may be many.
 pub(crate) fn totals(world: &World, hca: HcaId) -> Value {
-    world.totals(hca).map_or(json!({}), |counters| report(world, hca, counters))
+    world.totals(hca).map_or(json!({}), |counters| report(world, hca, counters, 0))
 }
 
-fn report(world: &World, hca: HcaId, counters: Counters) -> Value {
-    let Counters { adapter, ports, units: of_units, q_counters, mut qps } = counters;
+/// `known`: how many queue pairs there are, of which `counters` has some.
+fn report(world: &World, hca: HcaId, counters: Counters, known: usize) -> Value {
+    let Counters { adapter, ports, units: of_units, q_counters, qps } = counters;
     let ports = (1..).zip(&ports).map(|(number, counters)| of_port(number, counters));
-    let known = qps.len();
-    let packets = |c: &hca_model::QpCounters| c.request_packets + c.response_packets + c.executed_packets;
-    qps.sort_by_key(|qp| (std::cmp::Reverse(packets(&qp.counters)), qp.qpn));
-    qps.truncate(MOST_QPS);
-    qps.sort_by_key(|qp| qp.qpn);
     let name = |what: Option<String>| what.map_or(Value::Null, Value::from);
     let qps = qps.iter().map(|qp| {
         json!({

@@ -1,10 +1,12 @@
 //! Faults on script of a server: those of its topology, and those that the operator adds and removes.
 
+use std::collections::BTreeMap;
+
 use hca_model::fault::{FaultId, FaultReport, Trigger};
 use hca_model::{HcaId, Ps, World};
 use serde_json::{Value, json};
 
-use crate::topology::faults::{Keys, parse, seed};
+use crate::topology::faults::{Keys, MOST, parse, seed};
 use crate::topology::{Part, Topology};
 
 /// What faults are called where several processes serve a topology: the numbers of each leave the same rest when they are divided by how many
@@ -42,8 +44,10 @@ pub(crate) struct Faults {
     /// Adapters here, `HOST/HCA`.
     adapters: Vec<String>,
     topology: Option<Box<Topology>>,
-    /// What they were asked for as, by their numbers.
-    keys: Vec<Keys>,
+    /// What those that there are were asked for as.
+    keys: BTreeMap<FaultId, Keys>,
+    /// How many there were so far.
+    added: u64,
 }
 
 impl Faults {
@@ -53,8 +57,9 @@ impl Faults {
         let mut faults = Faults { adapters, topology: Some(Box::new(topology.clone())), ..Faults::default() };
         for scripted in &topology.faults {
             let Some(place) = faults.adapters.iter().position(|name| *name == scripted.at) else { continue };
-            if world.add_fault(Ps::ZERO, HcaId(place), scripted.fault.clone()).is_some() {
-                faults.keys.push(scripted.keys.clone());
+            if let Some(id) = world.add_fault(Ps::ZERO, HcaId(place), scripted.fault.clone()) {
+                faults.keys.insert(id, scripted.keys.clone());
+                faults.added += 1;
             }
         }
         faults
@@ -79,9 +84,12 @@ impl Faults {
             None => Ok(self.list(world)),
             Some(number) => {
                 let id = number.as_u64().and_then(|number| self.numbers.find(number));
-                match id.is_some_and(|id| world.remove_fault(id)) {
-                    true => Ok(json!({})),
-                    false => Err(format!("there is no fault {number}, {}", known(world))),
+                match id.filter(|id| world.remove_fault(*id)) {
+                    Some(id) => {
+                        self.keys.remove(&id);
+                        Ok(json!({}))
+                    }
+                    None => Err(format!("there is no fault {number}, {}", known(world))),
                 }
             }
         }
@@ -91,7 +99,7 @@ impl Faults {
         let keys: Keys = serde_json::from_value(keys.clone())
             .map_err(|_| "\"add\" must have keys with numbers, text, true or false".to_owned())?;
         let fabric = self.topology.as_ref().map_or(1, |topology| topology.fabric.seed);
-        let seed = seed(fabric, self.keys.len() as u64);
+        let seed = seed(fabric, self.added);
         let (at, mut fault) = parse(&keys, seed).map_err(|wrong| wrong.to_string())?;
         // Its times are counted from now on.
         let Trigger { from, until, .. } = &mut fault.trigger;
@@ -101,18 +109,25 @@ impl Faults {
             None => at,
         };
         let place = self.adapters.iter().position(|name| *name == at);
+        let here = world.faults().iter().filter(|(hca, _)| Some(hca.0) == place).count();
+        if here >= MOST {
+            return Err(format!(
+                "at: {at} has {here} faults, and {MOST} are the most: remove one first (`softhca ctl fault remove NUMBER`)"
+            ));
+        }
         let added = place.and_then(|place| world.add_fault(now, HcaId(place), fault));
         let Some(id) = added else { return Err(format!("at: {at} is not served here")) };
         let number = self.numbers.name(id);
         tracing::info!("fault {number} added: {}", shown(&keys));
-        self.keys.push(keys);
+        self.keys.insert(id, keys);
+        self.added += 1;
         Ok(json!({ "number": number, "at": at }))
     }
 
     fn list(&self, world: &World) -> Value {
         let row = |(hca, report): (HcaId, FaultReport)| {
             let FaultReport { id, fault, seen, fired } = report;
-            let keys = self.keys.get(id.0 as usize);
+            let keys = self.keys.get(&id);
             json!({
                 "number": self.numbers.name(id),
                 "name": fault.name,
@@ -143,6 +158,33 @@ fn shown(keys: &Keys) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As many as there may be; then one goes for another, over and over, and nothing is left of those that went.
+    #[test]
+    fn an_adapter_has_so_many() {
+        let host = |name: &str| format!("[[host]]\nname = \"{name}\"\n[[host.hca]]\n");
+        let fault = "[[fault]]\nat = \"a\"\non = \"command\"\naction = \"hang\"\n";
+        let text = |faults: usize| format!("{}{}{}", host("a"), host("b"), fault.repeat(faults));
+        let why = Topology::parse("test", &text(MOST + 1)).unwrap_err().to_string();
+        assert!(why.contains("fault.at") && why.contains("256 faults at most"), "{why}");
+        let topology = Topology::parse("test", &text(MOST - 1)).unwrap();
+        let part = topology.part(None).unwrap();
+        let mut world = crate::model::world(&topology, &part).unwrap().0;
+        let mut faults = Faults::new(&topology, &part, &mut world);
+        let mut ask = |request: Value| faults.answer(&mut world, Ps::ZERO, &request);
+        let add = |at: &str| json!({ "add": { "at": at, "on": "command", "action": "hang" } });
+        for _ in 0..10 {
+            let number = ask(add("a")).unwrap()["number"].clone();
+            let why = ask(add("a")).unwrap_err();
+            assert!(why.contains("a/hca0 has 256 faults") && why.contains("remove one first"), "{why}");
+            ask(json!({ "remove": number })).unwrap();
+        }
+        assert_eq!(ask(add("b")).unwrap()["number"], json!(MOST + 9));
+        let all = ask(json!({})).unwrap()["faults"].as_array().unwrap().clone();
+        assert_eq!(all.len(), MOST);
+        assert!(all.iter().all(|fault| fault["keys"]["action"] == json!("hang")), "{all:?}");
+        assert_eq!(faults.keys.len(), MOST);
+    }
 
     #[test]
     fn numbers_of_several_processes_are_their_own() {

@@ -12,7 +12,8 @@ use crate::listener::Listener;
 use crate::log::Source;
 use crate::scrape::{self, Scrapes};
 
-/// The doors for whoever runs the server, and who is there. Each answer takes what the server takes for it; a client has one in a turn.
+/// The doors for whoever runs the server, and who is there. Each answer takes what the server takes for it: one request is answered in a round,
+/// of one client after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Operator {
     control: Option<Listener>,
@@ -81,8 +82,28 @@ impl Operator {
         }
         let now = Instant::now();
         let in_time = |client: &ControlClient| client.due().is_none_or(|due| now < due);
-        // What came in the last moment counts.
-        self.clients.retain_mut(|client| client.serve(&mut answer) && in_time(client));
+        let mut answered = None;
+        let mut others = Vec::with_capacity(self.clients.len());
+        for mut client in self.clients.drain(..) {
+            let mut turn = false;
+            let lives = match answered {
+                Some(_) => client.wait(),
+                None => client.serve(|cmd, request| {
+                    turn = true;
+                    answer(cmd, request)
+                }),
+            };
+            // What came in the last moment counts.
+            let lives = lives && in_time(&client);
+            match (turn, lives) {
+                (true, lives) => answered = Some(lives.then_some(client)),
+                (false, true) => others.push(client),
+                (false, false) => {}
+            }
+        }
+        // Whoever has had an answer is the last to have another.
+        others.extend(answered.flatten());
+        self.clients = others;
         if let Some(scrapes) = &mut self.scrapes {
             scrapes.serve(|scrapes| {
                 let mut answer = |cmd| answer(cmd, &json!({ "cmd": cmd })).unwrap_or_default();
@@ -94,6 +115,45 @@ impl Operator {
                     scrapes: scrapes.served(),
                 })
             });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    /// However much each of them asks, one request is answered in a round; and all get as many answers.
+    #[test]
+    fn one_answer_in_a_round() {
+        const CLIENTS: usize = 32;
+        const EACH: usize = 5;
+        let mut operator = Operator::default();
+        let mut clients: Vec<UnixStream> = Vec::new();
+        for number in 0..CLIENTS {
+            let (mut ours, theirs) = UnixStream::pair().unwrap();
+            operator.adopt(theirs);
+            ours.write_all(format!("{{\"cmd\":\"{number}\"}}\n").repeat(EACH).as_bytes()).unwrap();
+            clients.push(ours);
+        }
+        let mut answers = vec![0; CLIENTS];
+        for round in 1..=CLIENTS * EACH {
+            operator.serve(|cmd, _| {
+                answers[cmd.parse::<usize>().unwrap()] += 1;
+                Ok(json!({}))
+            });
+            assert_eq!(answers.iter().sum::<usize>(), round);
+            let (least, most) = (answers.iter().min().unwrap(), answers.iter().max().unwrap());
+            assert!(most - least <= 1, "{answers:?}");
+            assert_eq!(operator.has_request(), round < CLIENTS * EACH, "the next round begins at once");
+        }
+        drop(operator);
+        for client in &mut clients {
+            let mut text = String::new();
+            client.read_to_string(&mut text).unwrap();
+            assert_eq!(text.lines().count(), EACH);
         }
     }
 }

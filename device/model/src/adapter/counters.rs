@@ -5,6 +5,8 @@
 //! that drivers read are others: PortCounters come from the same [`PortCounters`], `rdma statistic` reads the sets
 //! whose sums are [`Counters::q_counters`].
 
+use std::cmp::Reverse;
+
 use hca_firmware::{PortCounters, QCounter};
 use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, ServiceType};
@@ -205,6 +207,21 @@ impl Counting {
         all
     }
 
+    /// Those queue pairs that have most packets, at most so many, in the order of their numbers; and how many there are. Of equal ones the
+    /// lower numbers count. Each is looked at once: there may be hundreds of thousands.
+    pub(crate) fn busiest(&self, most: usize) -> (Vec<(u32, QpCounters)>, usize) {
+        let packets = |c: &QpCounters| c.request_packets + c.response_packets + c.executed_packets;
+        let mut all: Vec<_> = self.qps.iter().map(|(qpn, c)| (Reverse(packets(c)), qpn)).collect();
+        let known = all.len();
+        if known > most {
+            all.select_nth_unstable(most);
+            all.truncate(most);
+        }
+        all.sort_unstable_by_key(|(_, qpn)| *qpn);
+        let with = |(_, qpn): (_, u32)| Some((qpn, *self.qps.get(qpn)?));
+        (all.into_iter().filter_map(with).collect(), known)
+    }
+
     /// A queue pair or DC target is gone.
     pub(crate) fn forget(&mut self, qpn: Qpn) {
         if let Some(qp) = self.qps.remove(qpn.0) {
@@ -245,4 +262,27 @@ pub struct Counters {
     pub q_counters: Vec<(QCounter, u64)>,
     /// Queue pairs that did something, by number.
     pub qps: Vec<QpReport>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_are_chosen() {
+        let mut counting = Counting::default();
+        let packets = |qpn: u32| u64::from(qpn * 7919 % 1000);
+        for qpn in 0..10_000 {
+            counting.qps.insert(qpn, QpCounters { request_packets: packets(qpn), ..QpCounters::default() });
+        }
+        let mut sorted: Vec<u32> = (0..10_000).collect();
+        sorted.sort_by_key(|qpn| (Reverse(packets(*qpn)), *qpn));
+        for most in [0, 1, 128, 9_999, 10_000, 20_000] {
+            let (busiest, known) = counting.busiest(most);
+            let mut expected: Vec<u32> = sorted.iter().copied().take(most).collect();
+            expected.sort_unstable();
+            assert_eq!((busiest.iter().map(|(qpn, _)| *qpn).collect::<Vec<_>>(), known), (expected, 10_000));
+            assert!(busiest.iter().all(|(qpn, counters)| counters.request_packets == packets(*qpn)));
+        }
+    }
 }

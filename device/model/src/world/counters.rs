@@ -5,6 +5,7 @@ use hca_spec::ids::Qpn;
 
 use super::World;
 use crate::adapter::counters::{Counters, QpCounters, QpReport};
+use crate::adapter::function::Function;
 use crate::ground::node::FunctionRef;
 
 impl World {
@@ -12,13 +13,18 @@ impl World {
     pub fn counters(&self, at: impl Into<FunctionRef>) -> Option<Counters> {
         let at = at.into();
         let (totals, function) = (self.totals(at)?, self.function(at)?);
-        let report = |(qpn, counters): (u32, &QpCounters)| QpReport {
-            qpn: Qpn(qpn),
-            service: function.state.fw.icm.qps.get(qpn).map(|qp| qp.service()),
-            state: function.qps.get(qpn).map(|qp| qp.state),
-            counters: *counters,
-        };
-        Some(Counters { qps: function.state.counting.qps.iter().map(report).collect(), ..totals })
+        let all = function.state.counting.qps.iter();
+        let qps = all.map(|(qpn, counters)| report(function, qpn, counters)).collect();
+        Some(Counters { qps, ..totals })
+    }
+
+    /// The same with no more than `most` queue pairs, those with most packets; and how many there are. Nothing is looked up of the others.
+    pub fn busiest(&self, at: impl Into<FunctionRef>, most: usize) -> Option<(Counters, usize)> {
+        let at = at.into();
+        let (totals, function) = (self.totals(at)?, self.function(at)?);
+        let (busiest, known) = function.state.counting.busiest(most);
+        let qps = busiest.into_iter().map(|(qpn, counters)| report(function, qpn, &counters)).collect();
+        Some((Counters { qps, ..totals }, known))
     }
 
     /// The same without the queue pairs, of which there may be many.
@@ -34,5 +40,14 @@ impl World {
             q_counters: QCounter::ALL.into_iter().map(|counter| (counter, sum(counter))).collect(),
             qps: Vec::new(),
         })
+    }
+}
+
+fn report(function: &Function, qpn: u32, counters: &QpCounters) -> QpReport {
+    QpReport {
+        qpn: Qpn(qpn),
+        service: function.state.fw.icm.qps.get(qpn).map(|qp| qp.service()),
+        state: function.qps.get(qpn).map(|qp| qp.state),
+        counters: *counters,
     }
 }

@@ -234,7 +234,8 @@ impl Source<'_> {
         hosts: &[Host],
         seed: u64,
     ) -> Checked<Vec<Scripted>> {
-        let mut all = Vec::new();
+        let mut all: Vec<Scripted> = Vec::new();
+        let mut of_each: BTreeMap<String, usize> = BTreeMap::new();
         for (number, raw) in raw.into_iter().enumerate() {
             let at = raw.span();
             let raw = raw.into_inner();
@@ -246,6 +247,12 @@ impl Source<'_> {
             let (name, fault) = faults::parse(&keys, faults::seed(seed, number as u64)).map_err(error)?;
             let at =
                 named_adapter(hosts, &name).map_err(|reason| error(Wrong { key: "at".into(), reason }))?;
+            let count = of_each.entry(at.clone()).or_default();
+            *count += 1;
+            if *count > faults::MOST {
+                let reason = format!("an adapter has {} faults at most", faults::MOST);
+                return Err(error(Wrong { key: "at".into(), reason }));
+            }
             all.push(Scripted { keys, at, fault });
         }
         Ok(all)

@@ -14,6 +14,9 @@ use hca_model::fault::{
 };
 use serde::{Deserialize, Serialize};
 
+/// Faults of an adapter, those of the topology and those that were added: each packet, command, event and interrupt there is compared with all
+/// of them.
+pub(crate) const MOST: usize = 256;
 /// Longest time of a fault: a day.
 const MAX_MS: f64 = 86_400_000.0;
 /// The same in microseconds.
