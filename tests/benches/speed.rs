@@ -18,7 +18,7 @@ use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hca_driver::{SendOp, SendRequest};
 use hca_model::link::Faults;
-use hca_model::time::{EventHeap, Source};
+use hca_model::time::{EventHeap, Owned, Source};
 use hca_model::{HcaId, Ps};
 use hca_tests::in_process::ModelBus;
 use hca_tests::pair::{Options, Pair};
@@ -77,8 +77,13 @@ fn packets(pair: &mut Pair<ModelBus>) -> u64 {
 }
 
 fn events(c: &mut Criterion<CpuTime>) {
-    /// Of the size that the model's events have.
-    type Event = [u64; 8];
+    /// Of the size that the model's events have; one adapter's.
+    struct Event([u64; 8]);
+    impl Owned for Event {
+        fn owner(&self) -> Option<usize> {
+            self.0.get(1).map(|_| 0)
+        }
+    }
     const EVENTS: u64 = 100_000;
     let mut group = c.benchmark_group("events");
     group.throughput(Throughput::Elements(EVENTS));
@@ -91,7 +96,7 @@ fn events(c: &mut Criterion<CpuTime>) {
                     random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 Ps(random >> 44)
             };
-            (0..depth).for_each(|i| heap.push(delay(), Source::default(), [i; 8]));
+            (0..depth).for_each(|i| heap.push(delay(), Source::default(), Event([i; 8])));
             b.iter(|| {
                 for _ in 0..EVENTS {
                     if let Some((at, event)) = heap.pop_until(Ps::MAX) {

@@ -51,6 +51,48 @@ fn timers_of_queue_pairs_that_were_reset() {
     assert!(completion.status.is_err(), "{completion:?}");
 }
 
+/// Beside thousands of timers that run, as many that nothing comes of are taken out as there are, in several goes; those that run stay, and
+/// an adapter has what it has counted.
+#[test]
+fn timers_among_many_that_run() {
+    const RUNNING: usize = 3000;
+    const TIMES: usize = 12_000;
+    let mut pair = rig::loopback(&Options { send_blocks: 4, ..Options::default() });
+    let simulation = pair.hcas[0].bus_mut().simulation().clone();
+    let waiting = || simulation.world(|world, _| (world.waiting_events(), world.events_of_each()[0].waiting));
+    let rts = RtsAttr { timeout: LONGEST, ..RtsAttr::default() };
+    let far = pair.ends[1].mr;
+    let sge = [pair.ends[0].sge(0, 8)];
+    let write = SendRequest::write(1, &sge, far.address, far.key);
+    let [end, _] = &pair.ends;
+    let hca = &mut pair.hcas[0];
+    let rc = QpConfig::rc(end.pd, &end.send_cq, &end.recv_cq);
+    let config = QpConfig { send_blocks: 4, recv_requests: 1, recv_sges: 1, ..rc };
+    let mut queues: Vec<_> = (0..=RUNNING).map(|_| hca.create_qp(&config).expect("CREATE_QP")).collect();
+    let (mut least, mut most) = (usize::MAX, 0);
+    for i in 0..RUNNING + TIMES {
+        let qp = &mut queues[i.min(RUNNING)];
+        if i > RUNNING {
+            hca.qp_to_reset(qp).expect("2RST");
+        }
+        hca.qp_to_init(qp, &InitAttr::default()).expect("INIT");
+        hca.qp_to_rtr(qp, &RtrAttr::new(Qpn(0xff_fff0), Path::lid(Lid(1)))).expect("RTR");
+        hca.qp_to_rts(qp, &rts).expect("RTS");
+        qp.post_send(hca.bus_mut(), &write).expect("it is posted");
+        simulation.run(Ps::from_us(10));
+        let (all, of_adapter) = waiting();
+        assert!(of_adapter <= all && all - of_adapter < 100, "{of_adapter} of {all}");
+        most = most.max(all);
+        if most > 2 * RUNNING {
+            least = least.min(all);
+        }
+    }
+    assert!((2 * RUNNING..=MOST + 2 * RUNNING).contains(&most), "{most} events waited");
+    assert!((RUNNING..RUNNING + 200).contains(&least), "{least} were left");
+    // All that run still do.
+    queues.iter_mut().for_each(|qp| hca.qp_to_reset(qp).expect("2RST"));
+}
+
 /// Queue pairs of an adapter, each with a timer that runs for more than two hours.
 const QUEUES: usize = 400;
 /// Events that may wait there.

@@ -142,33 +142,46 @@ impl Source {
     }
 }
 
-/// Entries in no order but that the first is the least: each has up to four below it, none of them before it.
+/// Entries in no order but that the first is the least: each has up to four below it, none of them before it. `moved` hears where each is
+/// whenever it comes to a place, but for one that is taken out.
 #[derive(Default)]
 struct Heap(Vec<Entry>);
 
 impl Heap {
-    fn push(&mut self, entry: Entry) {
-        let mut place = self.0.len();
+    fn push(&mut self, entry: Entry, moved: impl FnMut(Entry, usize)) {
+        let place = self.0.len();
         self.0.push(entry);
+        self.rise(place, entry, moved);
+    }
+
+    /// Takes the first one out.
+    fn pop(&mut self, moved: impl FnMut(Entry, usize)) {
+        self.remove(0, moved);
+    }
+
+    /// Takes the one at a place out.
+    fn remove(&mut self, place: usize, moved: impl FnMut(Entry, usize)) {
+        let Some(last) = self.0.pop().filter(|_| place < self.0.len()) else { return };
+        let above = place.checked_sub(1).and_then(|below| self.0.get(below / 4));
+        match above.is_some_and(|above| above.key() > last.key()) {
+            true => self.rise(place, last, moved),
+            false => self.sink(place, last, moved),
+        }
+    }
+
+    /// Puts an entry in at a place where nothing is, or above it.
+    fn rise(&mut self, mut place: usize, entry: Entry, mut moved: impl FnMut(Entry, usize)) {
         while place > 0 {
             let above = (place - 1) / 4;
             let Some(parent) = self.0.get(above).copied().filter(|p| p.key() > entry.key()) else { break };
-            self.set(place, parent);
+            self.set(place, parent, &mut moved);
             place = above;
         }
-        self.set(place, entry);
+        self.set(place, entry, &mut moved);
     }
 
-    fn pop(&mut self) -> Option<Entry> {
-        let last = self.0.pop()?;
-        let Some(first) = self.0.first().copied() else { return Some(last) };
-        self.sink(last);
-        Some(first)
-    }
-
-    /// Puts an entry in at the top, in place of the one there.
-    fn sink(&mut self, entry: Entry) {
-        let mut place = 0;
+    /// Puts an entry in at a place where nothing is, or below it.
+    fn sink(&mut self, mut place: usize, entry: Entry, mut moved: impl FnMut(Entry, usize)) {
         loop {
             let below = 4 * place + 1;
             let children = self.0.get(below..).unwrap_or_default();
@@ -188,17 +201,26 @@ impl Heap {
                 break;
             }
             let child = *child;
-            self.set(place, child);
+            self.set(place, child, &mut moved);
             place = below + least;
         }
-        self.set(place, entry);
+        self.set(place, entry, &mut moved);
     }
 
     #[inline]
-    fn set(&mut self, place: usize, entry: Entry) {
+    fn set(&mut self, place: usize, entry: Entry, moved: &mut impl FnMut(Entry, usize)) {
         if let Some(to) = self.0.get_mut(place) {
             *to = entry;
+            moved(entry, place);
         }
+    }
+}
+
+/// An event that may be somebody's.
+pub trait Owned {
+    /// Whose, as a small number.
+    fn owner(&self) -> Option<usize> {
+        None
     }
 }
 
@@ -216,7 +238,7 @@ const STEPS: u32 = 32;
 /// The place of an event.
 struct Slot<E> {
     entry: Entry,
-    /// The next one of the same bucket, or of those that are free.
+    /// The next one of the same bucket, or of those that are free; of one in the heap, its place there.
     next: u32,
     /// There is none in a free place.
     event: Option<E>,
@@ -248,6 +270,8 @@ pub struct EventHeap<E> {
     /// The first place without an event, or [`NONE`].
     free: u32,
     len: usize,
+    /// How many are whose.
+    owned: Vec<usize>,
 }
 
 impl<E> Default for EventHeap<E> {
@@ -265,6 +289,7 @@ impl<E> Default for EventHeap<E> {
             slots: Vec::new(),
             free: NONE,
             len: 0,
+            owned: Vec::new(),
         }
     }
 }
@@ -312,7 +337,7 @@ impl Key {
     }
 }
 
-impl<E> EventHeap<E> {
+impl<E: Owned> EventHeap<E> {
     /// Adds `event` of that source at time `at`.
     #[inline(never)]
     pub fn push(&mut self, at: Ps, source: Source, event: E) {
@@ -361,6 +386,12 @@ impl<E> EventHeap<E> {
         // What should have been before the present is the first there.
         let number = (key.at.0 >> BUCKET).max(self.present);
         let bucket = number as usize % BUCKETS;
+        if let Some(owner) = event.owner() {
+            match self.owned.get_mut(owner) {
+                Some(count) => *count += 1,
+                None => self.first_of(owner),
+            }
+        }
         let entry = self.store(key, event);
         let bucket = match self.heads.get_mut(bucket) {
             // Mostly nothing else is due so soon before or after it.
@@ -392,6 +423,27 @@ impl<E> EventHeap<E> {
         entry
     }
 
+    /// The first event of somebody.
+    #[cold]
+    fn first_of(&mut self, owner: usize) {
+        self.owned.resize(owner + 1, 0);
+        self.owned.iter_mut().skip(owner).for_each(|count| *count = 1);
+    }
+
+    /// An event waits no more.
+    #[inline(always)]
+    fn count_over(&mut self, event: &E) {
+        self.len -= 1;
+        if let Some(count) = event.owner().and_then(|owner| self.owned.get_mut(owner)) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// How many events wait that are somebody's.
+    pub(crate) fn len_of(&self, owner: usize) -> usize {
+        self.owned.get(owner).copied().unwrap_or_default()
+    }
+
     /// A bucket has an event from now on. Returns the bucket.
     #[inline(always)]
     fn take(&mut self, bucket: usize) -> usize {
@@ -410,7 +462,7 @@ impl<E> EventHeap<E> {
         if near && self.put_into(bucket, entry) {
             return bucket;
         }
-        self.far.push(entry);
+        self.far.push(entry, moves(&mut self.slots));
         FAR
     }
 
@@ -499,7 +551,7 @@ impl<E> EventHeap<E> {
         let later = std::mem::replace(&mut place.next, self.free);
         let at = self.next.at;
         self.free = slot;
-        self.len -= 1;
+        self.count_over(&event);
         self.pass(at);
         match self.heads.get_mut(self.bucket) {
             Some(head) => {
@@ -514,7 +566,7 @@ impl<E> EventHeap<E> {
                 }
             }
             None => {
-                self.far.pop();
+                self.far.pop(moves(&mut self.slots));
                 self.find_near();
             }
         }
@@ -590,17 +642,41 @@ impl<E> EventHeap<E> {
     const KEPT: usize = 1 << 12;
 
     /// The events that wait, in no order, with their times.
+    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Ps, &E)> {
         self.slots.iter().filter_map(|slot| Some((slot.entry.at, slot.event.as_ref()?)))
     }
 
-    /// Takes out the events that are not to be kept; the order of the others stays.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(Ps, &E) -> bool) {
-        let rest = Self { present: self.present, sequence: self.sequence, ..Self::default() };
-        for Slot { entry: Entry { at, order, .. }, event, .. } in std::mem::replace(self, rest).slots {
-            if let Some(event) = event.filter(|event| keep(at, event)) {
-                self.push_reserved(Key { at, order }, event);
+    /// Looks at the events in so many places from `from` on, and takes out those that are not to be kept; the order of the others stays.
+    /// What has a bucket stays, too: it is due soon. Returns the place to go on at; `None`: it was the last one.
+    pub(crate) fn sweep(
+        &mut self,
+        from: usize,
+        places: usize,
+        mut keep: impl FnMut(Ps, &E) -> bool,
+    ) -> Option<usize> {
+        let end = from.saturating_add(places);
+        for slot in from..end.min(self.slots.len()) {
+            let Some(Slot { entry, next, event: Some(event) }) = self.slots.get(slot) else { continue };
+            let (entry, place) = (*entry, *next as usize);
+            let is_far = self.far.0.get(place).is_some_and(|far| far.slot == entry.slot);
+            if is_far && !keep(entry.at, event) {
+                self.take_out(entry, place);
             }
+        }
+        (end < self.slots.len()).then_some(end)
+    }
+
+    /// Takes out an event that has that place in the heap.
+    fn take_out(&mut self, entry: Entry, place: usize) {
+        self.far.remove(place, moves(&mut self.slots));
+        let Some(slot) = self.slots.get_mut(entry.slot as usize) else { return };
+        slot.next = std::mem::replace(&mut self.free, entry.slot);
+        if let Some(event) = slot.event.take() {
+            self.count_over(&event);
+        }
+        if self.first == entry.slot {
+            self.find();
         }
     }
 
@@ -630,6 +706,15 @@ impl<E> EventHeap<E> {
     /// Whether no event waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+}
+
+/// Keeps where entries of the heap are.
+fn moves<E>(slots: &mut [Slot<E>]) -> impl FnMut(Entry, usize) {
+    |entry, place| {
+        if let Some(slot) = slots.get_mut(entry.slot as usize) {
+            slot.next = place as u32;
+        }
     }
 }
 

@@ -18,7 +18,8 @@ impl Rebase for Event {
             | Self::Pause(_)
             | Self::Sweep
             | Self::Program(_)
-            | Self::Script { .. } => {}
+            | Self::Script { .. }
+            | Self::Tidy => {}
         }
     }
 }
@@ -71,6 +72,7 @@ impl World {
             start,
             effects: _,
             tidy_at: _,
+            tidying: _,
             quotas: _,
             spare: _,
             deliveries: _,

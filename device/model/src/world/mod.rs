@@ -57,7 +57,7 @@ use crate::ground::epoch::Start;
 use crate::ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 use crate::ground::random::SPREAD;
 use crate::ground::ring::Trace;
-use crate::ground::time::{EventHeap, Ps, Source};
+use crate::ground::time::{EventHeap, Owned, Ps, Source};
 use crate::ground::timing::Timing;
 use crate::link::{Cable, Delivery, FaultInjector, Light};
 use crate::link_layer::{Packet, Sent};
@@ -164,6 +164,19 @@ enum Event {
         hca: HcaId,
         due: Due,
     },
+    /// Further events are looked at whether something comes of them.
+    Tidy,
+}
+
+impl Owned for Event {
+    /// The adapter that made it.
+    #[inline]
+    fn owner(&self) -> Option<usize> {
+        match self {
+            Event::Hca { hca, .. } => Some(hca.0),
+            _ => None,
+        }
+    }
 }
 
 /// A link and an end of it.
@@ -193,6 +206,8 @@ pub struct World {
     effects: Vec<Effect>,
     /// With so many events those are taken out that nothing comes of.
     tidy_at: usize,
+    /// Where that goes on, while it is under way.
+    tidying: Option<usize>,
     /// How many events of each adapter may wait.
     quotas: Quotas,
     /// Room for packets that leave an adapter.
@@ -245,6 +260,7 @@ impl World {
             start: Start::default(),
             effects: Vec::new(),
             tidy_at: waiting::LEAST,
+            tidying: None,
             quotas: Quotas::default(),
             spare: Vec::new(),
             deliveries: Vec::new(),

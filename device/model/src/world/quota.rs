@@ -4,8 +4,9 @@
 //! many as it may have takes no more work: send doorbells are noted, one for each queue pair, as its doorbell collector would, and are rung
 //! when a sixty-fourth of the bound is free again. Commands, completions and what comes by links go on. So it is its own host that waits.
 //!
-//! Nothing is counted while an event passes. All of them are looked through when as many more as that sixty-fourth were scheduled, and only if there are as
-//! many as one adapter may have: that is how far the bound is exceeded, beside the few events of each queue pair that works already.
+//! The heap counts whose events they are. The counts are looked at when as many more as that sixty-fourth were scheduled, and only if there are as
+//! many as one adapter may have: that is how far the bound is exceeded, beside the few events of each queue pair that works already. Events
+//! that nothing comes of count until they are taken out ([`World::tidy_on`]), which is begun then and at the same model time over.
 
 use super::{Class, Event, World};
 use crate::adapter::core::HcaEvent;
@@ -69,29 +70,16 @@ impl World {
 
     /// Events that wait, of each adapter.
     pub fn events_of_each(&self) -> Vec<WaitingEvents> {
-        let counts = self.count();
-        let of = |(hca, waiting): (usize, usize)| {
+        let of = |hca: usize| {
             let doorbells = self.chip(HcaId(hca)).map(|chip| &chip.doorbells);
             WaitingEvents {
-                waiting,
+                waiting: self.heap.len_of(hca),
                 most: self.quotas.of(hca),
                 doorbells: doorbells.map_or(0, |doorbells| doorbells.queues.len()),
                 held: doorbells.map_or(0, |doorbells| doorbells.held),
             }
         };
-        counts.into_iter().enumerate().map(of).collect()
-    }
-
-    fn count(&self) -> Vec<usize> {
-        let mut counts = vec![0; self.hcas.len()];
-        for (_, event) in self.heap.iter() {
-            if let Event::Hca { hca, .. } = event
-                && let Some(count) = counts.get_mut(hca.0)
-            {
-                *count += 1;
-            }
-        }
-        counts
+        (0..self.hcas.len()).map(of).collect()
     }
 
     /// Looks who has as many as it may have, if enough has happened since the last look.
@@ -114,11 +102,19 @@ impl World {
 
     #[cold]
     fn heed_quotas_now(&mut self) {
-        self.tidy_now();
+        let mut hcas = 0..self.hcas.len();
+        if self.quotas.reached || hcas.any(|hca| self.heap.len_of(hca) >= self.quotas.of(hca)) {
+            self.begin_tidying();
+        }
+        self.heed_counts();
+    }
+
+    /// Says who has as many as it may have, and rings what waited where that is over.
+    pub(super) fn heed_counts(&mut self) {
         let slack = self.quotas.slack() as usize;
         let mut reached = false;
-        for (hca, count) in self.count().into_iter().enumerate() {
-            let most = self.quotas.of(hca);
+        for hca in 0..self.hcas.len() {
+            let (count, most) = (self.heap.len_of(hca), self.quotas.of(hca));
             let Some(chip) = self.chip_mut(HcaId(hca)) else { continue };
             let waits = count >= most.saturating_sub(if chip.doorbells.wait { slack } else { 0 });
             if waits != chip.doorbells.wait {

@@ -84,6 +84,7 @@ impl World {
             Event::Sweep => self.sweep(),
             Event::Program(switch) => self.program(switch),
             Event::Script { hca, due } => self.script_due(hca, due),
+            Event::Tidy => self.tidy_on(),
         }
     }
 

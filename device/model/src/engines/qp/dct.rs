@@ -158,6 +158,11 @@ impl QueuePair {
         }
     }
 
+    /// Whether it is to be looked at then, and at no other time.
+    pub(crate) fn is_looked_at(&self, at: Ps) -> bool {
+        matches!(&self.dynamic, Dynamic::Responder(connection) if connection.looked_at == at)
+    }
+
     /// Whether nothing came for long. `Err`: it is looked at again then.
     pub(crate) fn is_forgotten(&mut self, now: Ps) -> Option<Result<(), Ps>> {
         let Dynamic::Responder(connection) = &mut self.dynamic else { return None };

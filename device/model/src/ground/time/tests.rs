@@ -1,4 +1,15 @@
 use super::*;
+
+/// Those that leave the rest 3 are nobody's.
+impl Owned for u64 {
+    fn owner(&self) -> Option<usize> {
+        Some((self % 4) as usize).filter(|owner| *owner < 3)
+    }
+}
+
+impl Owned for (usize, u64) {}
+
+impl Owned for char {}
 use crate::ground::random::SplitMix64;
 
 const SOURCE: Source = Source::new(4, 0, 0);
@@ -62,26 +73,62 @@ fn many_events(spread: u32) {
     assert!(h.is_empty() && h.slots.capacity() <= EventHeap::<u64>::KEPT);
 }
 
+/// Some are taken out, a few places at a time, while time goes on and others come: the rest comes as if nothing had been.
 #[test]
 fn what_is_kept_stays_in_order() {
-    let mut random = 7_u64;
+    let mut random = SplitMix64(7);
     let mut heaps = [EventHeap::default(), EventHeap::default()];
-    for i in 0..5000_u64 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // Some at the same time, some soon, some late.
-        let at = Ps((random >> 40) << (random >> 32 & 15));
+    let (mut now, mut place, mut swept) = (0, 0, 0);
+    // What is soon isn't looked at.
+    let dropped = |i: u64| i.is_multiple_of(5);
+    for i in 0..20_000_u64 {
+        // Some at the same time, some soon, most late.
+        let at = Ps(now + (random.below(1 << 20) << random.below(16)));
         heaps.iter_mut().for_each(|heap| heap.push(at, Source::new((i % 3) as u8, 0, 0), i));
+        if i % 16 == 0 {
+            now += random.below(1 << 22);
+            let [all, some] = &mut heaps;
+            let kept = |heap: &mut EventHeap<u64>| -> Vec<_> {
+                let all = std::iter::from_fn(|| heap.pop_until(Ps(now)));
+                all.filter(|(_, i)| !dropped(*i)).collect()
+            };
+            assert_eq!(kept(all), kept(some));
+            let before = some.len();
+            place = some.sweep(place, 100, |_, i| !dropped(*i)).unwrap_or_default();
+            swept += before - some.len();
+        }
     }
+    assert!(swept > 1000, "{swept}");
     let [mut all, mut some] = heaps;
-    let until = Ps(1 << 20);
-    let early = |heap: &mut EventHeap<u64>| std::iter::from_fn(|| heap.pop_until(until)).collect::<Vec<_>>();
-    assert_eq!(early(&mut all), early(&mut some));
-    some.retain(|_, i| i % 5 != 0);
-    assert_eq!(some.iter().count(), some.len());
-    // A place that was reserved before is good afterwards.
-    let rest = |mut heap: EventHeap<u64>| std::iter::from_fn(move || heap.pop_until(Ps::MAX));
-    let kept: Vec<_> = rest(all).filter(|(_, i)| i % 5 != 0).collect();
-    assert_eq!(rest(some).collect::<Vec<_>>(), kept);
+    while let Some(next) = some.sweep(place, 1000, |_, i| !dropped(*i)) {
+        place = next;
+    }
+    for heap in [&all, &some] {
+        assert_eq!(heap.iter().count(), heap.len());
+        let of = |owner: u64| heap.iter().filter(|(_, i)| **i % 4 == owner).count();
+        assert!((0..3).all(|owner| heap.len_of(owner as usize) == of(owner)), "of no number 3");
+        assert_eq!(heap.len_of(3), 0);
+    }
+    // The sequence starts anew: entries are in their places.
+    some.sequence = SEQUENCES;
+    all.sequence = SEQUENCES;
+    let rest = |mut heap: EventHeap<u64>| {
+        heap.push(Ps(now), Source::default(), 1);
+        std::iter::from_fn(move || heap.pop_until(Ps::MAX)).filter(|(_, i)| !dropped(*i)).collect::<Vec<_>>()
+    };
+    assert_eq!(rest(all), rest(some));
+}
+
+/// All of it, and then nothing is left.
+#[test]
+fn everything_may_be_taken_out() {
+    let mut heap = EventHeap::default();
+    (0..10_000u64).for_each(|i| heap.push(Ps((1 << 40) + i % 77), Source::default(), i));
+    assert_eq!(heap.sweep(0, 5000, |_, i| *i == 9999), Some(5000));
+    assert_eq!((heap.len(), heap.next_at()), (5000, heap.iter().map(|(at, _)| at).min()));
+    assert_eq!(heap.sweep(5000, 5000, |_, i| *i == 9999), None);
+    assert_eq!(heap.pop_until(Ps::MAX), Some((Ps((1 << 40) + 9999 % 77), 9999)));
+    assert_eq!((heap.len(), heap.next_at(), heap.pop_until(Ps::MAX)), (0, None, None));
 }
 
 #[test]
