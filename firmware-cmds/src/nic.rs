@@ -2,6 +2,8 @@
 //!
 //! Source: PRM "NIC Vport Context", "QUERY_VPORT_STATE"; mlx5 driver (field use).
 
+use hca_spec::caps::{EthernetOffloads, inline_mode};
+
 use crate::port::Mac;
 use crate::profile::Config;
 
@@ -61,11 +63,17 @@ pub struct NicVport {
 }
 
 impl NicVport {
-    /// [`NicVport::min_inline`] of a ConnectX-4: layer 2.
+    /// [`NicVport::min_inline`]: layer 2.
     const LAYER_2: u8 = 1;
 
-    /// At power-on.
+    /// At power-on. A kind whose WQEs need no headers inline (`wqe_inline_mode`) says so here, too: by inference, drivers read
+    /// this of kinds alone that refer to it.
     pub(crate) fn new(config: &Config) -> Self {
+        let offloads = &config.personality.capabilities.ethernet.offloads;
+        let min_inline = match offloads.get(EthernetOffloads::WQE_INLINE_MODE) {
+            inline_mode::NOT_REQUIRED => 0,
+            _ => Self::LAYER_2,
+        };
         Self {
             roce_enabled: false,
             mtu: 0,
@@ -74,7 +82,7 @@ impl NicVport {
             multicast: Vec::new(),
             vlans: Vec::new(),
             mac: config.mac_of_port(1),
-            min_inline: Self::LAYER_2,
+            min_inline,
             admin: AdminState::default(),
             received_down: 0,
             sent_down: 0,

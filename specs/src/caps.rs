@@ -699,6 +699,14 @@ impl OdpScheme {
     pub const TRANSPORTS: [Field<Self>; 5] = [Self::RC, Self::UC, Self::UD, Self::XRC, Self::DC];
 }
 
+/// Values of [`EthernetOffloads::WQE_INLINE_MODE`] (mlx5 driver, `mlx5_query_min_inline`).
+pub mod inline_mode {
+    /// As the context of the NIC vport says.
+    pub const OF_VPORT: u32 = 1;
+    /// WQEs need no headers inline.
+    pub const NOT_REQUIRED: u32 = 2;
+}
+
 /// Bits of a transport's field of [`OdpScheme`].
 pub mod odp {
     /// Data of sends.

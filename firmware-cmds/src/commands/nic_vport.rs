@@ -301,7 +301,9 @@ mod tests {
     use super::*;
     use crate::commands::testing::{Bench, ethernet};
     use crate::port::PortLink;
+    use crate::{Config, Personality};
     use hca_spec::be64;
+    use hca_spec::caps::EthernetOffloads;
     use hca_spec::command::Opcode;
 
     fn query(b: &mut Bench, kind: u32) -> (NicVportContext, Vec<u8>) {
@@ -396,6 +398,19 @@ mod tests {
         // Its driver is gone.
         b.ok(Opcode::DisableHca, 0);
         assert_eq!((b.fw.nic.roce_enabled, b.fw.nic.mtu), (false, 0));
+    }
+
+    /// A ConnectX-4 refers to the virtual port, which says layer 2; later kinds need no headers inline.
+    #[test]
+    fn headers_inline_by_kind() {
+        for (kind, mode, headers) in [("connectx4", 1, 1), ("connectx5", 2, 0), ("connectx6dx", 2, 0)] {
+            let personality = Personality::named(kind).expect("a kind");
+            let offloads = &personality.capabilities.ethernet.offloads;
+            assert_eq!(offloads.get(EthernetOffloads::WQE_INLINE_MODE), mode, "{kind}");
+            let mut b = Bench::initialized_with(Config { personality, ..ethernet() });
+            let (c, _) = query(&mut b, 0);
+            assert_eq!(c.get(NicVportContext::MIN_WQE_INLINE_MODE), headers, "{kind}");
+        }
     }
 
     /// The function manages virtual ports: number 0 is its own, and it sets its address.

@@ -4,8 +4,8 @@
 //! this firmware can do, and of no more than a ConnectX-4 can, but for what is said beside it.
 
 use hca_spec::caps::{
-    Atomic, DeviceMemory, EthernetOffloads, General, General2, Odp, OdpScheme, Qos, Roce, object_type, odp,
-    uctx_cap,
+    Atomic, DeviceMemory, EthernetOffloads, General, General2, Odp, OdpScheme, Qos, Roce, inline_mode,
+    object_type, odp, uctx_cap,
 };
 use hca_spec::crypto::Crypto;
 
@@ -180,8 +180,6 @@ fn ethernet_general() -> General {
 
 /// Offloads of Ethernet. What is not here is off: several packets in a WQE, tunnels.
 fn ethernet_offloads() -> EthernetOffloads {
-    /// [`EthernetOffloads::WQE_INLINE_MODE`]: as the NIC vport says.
-    const OF_VPORT: u32 = 1;
     let mut c = EthernetOffloads::new();
     c.set(EthernetOffloads::CSUM_CAP, 1).set(EthernetOffloads::VLAN_CAP, 1);
     c.set(EthernetOffloads::WQE_VLAN_INSERT, 1).set(EthernetOffloads::SELF_LB_EN_MODIFIABLE, 1);
@@ -194,7 +192,7 @@ fn ethernet_offloads() -> EthernetOffloads {
     c.set(EthernetOffloads::LRO_TIMER_SUPPORTED_PERIODS_1, 16);
     c.set(EthernetOffloads::LRO_TIMER_SUPPORTED_PERIODS_2, 32);
     c.set(EthernetOffloads::LRO_TIMER_SUPPORTED_PERIODS_3, 1024);
-    c.set(EthernetOffloads::WQE_INLINE_MODE, OF_VPORT).set(EthernetOffloads::REG_UMR_SQ, 1);
+    c.set(EthernetOffloads::WQE_INLINE_MODE, inline_mode::OF_VPORT).set(EthernetOffloads::REG_UMR_SQ, 1);
     c
 }
 

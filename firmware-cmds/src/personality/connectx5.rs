@@ -3,7 +3,7 @@
 //! Identity is that of real cards (pci.ids, mstflint's list of devices). Of what else came with the ConnectX-5 its capability
 //! pages announce nothing: DC with more than one port, headers that rules rewrite, enhanced multi-packet sends.
 
-use hca_spec::caps::{Atomic, DeviceMemory, General, atomic_operations};
+use hca_spec::caps::{Atomic, DeviceMemory, EthernetOffloads, General, atomic_operations, inline_mode};
 
 use super::{FirmwareVersion, Pci, Personality, connectx4};
 
@@ -36,6 +36,8 @@ pub(super) fn personality() -> Personality {
     let atomic = &mut capabilities.atomic;
     atomic.set(Atomic::ATOMIC_OPERATIONS, atomic_operations::PLAIN | atomic_operations::MASKED);
     atomic.set(Atomic::ATOMIC_SIZE_QP, 1 << 2 | 1 << 3).set(Atomic::ATOMIC_SIZE_DC, 1 << 2 | 1 << 3);
+    // Frames need no headers inline (`mlx5_query_min_inline`, field use).
+    capabilities.ethernet.offloads.set(EthernetOffloads::WQE_INLINE_MODE, inline_mode::NOT_REQUIRED);
     capabilities.device_memory = device_memory(like.pci.bar0_size);
     Personality {
         name: "connectx5",

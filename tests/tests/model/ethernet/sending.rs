@@ -57,6 +57,15 @@ pub(crate) fn tables_of_frames_that_are_sent() {
     }
 }
 
+/// Frames go out without a header inline, and with checksums and tags, of every kind: later ones announce that none is needed.
+#[test]
+pub(crate) fn frames_without_headers_inline() {
+    for kind in ["connectx4", "connectx5", "connectx6dx"] {
+        let mut lan = Lan::of_kind(kind);
+        assert_eq!(send(&mut lan, 80), 1, "{kind}");
+    }
+}
+
 fn set_state(station: &mut Station, admin: u32) {
     let mut set = VportIn::new();
     set.set(VportIn::ADMIN_STATE, admin);
