@@ -210,12 +210,19 @@ pub struct Path {
     pub port: u8,
     /// RoCE: what the way has beside the GID.
     pub hop: Option<Hop>,
+    /// Forced loopback: it leads back to the own port, whatever the rest says.
+    pub back: bool,
 }
 
 impl Path {
     /// The way to a LID.
     pub const fn lid(lid: Lid) -> Self {
-        Self { lid, sl: 0, gid: None, sgid_index: 0, source_bits: 0, port: 0, hop: None }
+        Self { lid, sl: 0, gid: None, sgid_index: 0, source_bits: 0, port: 0, hop: None, back: false }
+    }
+
+    /// The way back to the own port, which need not be up (forced loopback).
+    pub const fn back() -> Self {
+        Self { back: true, ..Self::lid(Lid(0)) }
     }
 
     /// The way to a RoCE address, from the port's own of that index.
@@ -450,6 +457,7 @@ fn set_access(qpc: &mut Qpc, access: Access, atomic_mode: u32) {
 }
 
 fn set_path(to: &mut AddressPath, path: &Path) {
+    to.set(AddressPath::FL, path.back.into());
     to.set(AddressPath::RLID, path.lid.0.into()).set(AddressPath::SL, path.sl.into());
     to.set(AddressPath::MLID, path.source_bits.into()).set(AddressPath::VHCA_PORT_NUM, path.port.into());
     if let Some(gid) = path.gid {

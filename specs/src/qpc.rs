@@ -8,7 +8,7 @@ use crate::layout::layout;
 layout! {
     /// Address path, 44 bytes: where packets of a connected queue pair go.
     pub struct AddressPath[0x2c] {
-        /// Force loopback: packets come back to their port, whatever addresses they have. Ethernet, service type RC.
+        /// Force loopback: packets come back to their port, whatever addresses the path has, and whether the port is up or not.
         FL: 0x0 [31:31];
         /// Index into the port's P_Key table.
         PKEY_INDEX: 0x0 [15:0];

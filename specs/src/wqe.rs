@@ -94,7 +94,7 @@ layout! {
         STAT_RATE: 0xc [31:28];
         /// Service level.
         SL: 0xc [27:24];
-        /// 1 = force loopback.
+        /// 1 = force loopback, as [`crate::qpc::AddressPath::FL`].
         FL: 0xc [23:23];
         /// Source path bits.
         MLID: 0xc [22:16];

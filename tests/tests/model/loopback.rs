@@ -3,12 +3,15 @@
 
 use hca_driver::wqe::SendOp;
 use hca_driver::{Access, Config, Hca, SendRequest, Sge};
+use hca_model::World;
 use hca_model::{HcaId, Ps};
 use hca_spec::cqe::CqeOpcode;
-use hca_spec::mad::NodeInfo;
+use hca_spec::mad::{NodeInfo, PortInfo, port_state};
+use hca_spec::qpc::ServiceType;
 use hca_tests::in_process::Simulation;
-use hca_tests::pair::{Options, PORT, pattern, wait_active};
-use hca_tests::rig::{HOST_MEMORY, MTU, everywhere, open};
+use hca_tests::lan;
+use hca_tests::pair::{Options, PORT, Pair, pattern, wait_active};
+use hca_tests::rig::{HOST_MEMORY, MTU, close, everywhere, open};
 use hca_tests::worlds;
 
 #[test]
@@ -34,6 +37,48 @@ pub(crate) fn up_and_down_again() {
         let bus = hca.close().expect("teardown");
         assert_eq!(bus.free_memory(), HOST_MEMORY);
         worlds::assert_nothing_held(&simulation, HcaId(0));
+    }
+}
+
+/// Queue pairs with forced loopback reach their own port on both link layers and in both services: without a LID, a RoCE address
+/// or a cable, with none of the addresses in the path, and nothing goes out.
+#[test]
+pub(crate) fn forced() {
+    for (ethernet, service) in
+        [(false, ServiceType::Rc), (false, ServiceType::Uc), (true, ServiceType::Rc), (true, ServiceType::Uc)]
+    {
+        let mut config = worlds::config(2, vec![worlds::cable(HcaId(0), HcaId(1))], 1);
+        config.subnet_manager = false;
+        let world = if ethernet { lan::ethernet(config) } else { World::new(config).expect("a topology") };
+        let simulation = Simulation::new(world);
+        simulation.world(|world, now| world.set_cable(now, 0, false));
+        let hca = open(&simulation, 0);
+        let options = Options { forced: true, service, ..Options::default() };
+        let mut pair = Pair::connect(vec![hca], &options).expect("the queue pairs connect");
+        if !ethernet {
+            let info = pair.hcas[0].port_info(PORT).expect("PortInfo");
+            assert_eq!((info.get(PortInfo::LID), info.get(PortInfo::PORT_STATE)), (0, port_state::DOWN));
+        }
+        for (i, len) in [1, 5 * MTU].into_iter().enumerate() {
+            let data = pattern(i as u64, len);
+            pair.fill(0, 0, &data);
+            pair.recv(1, 7, 0, len);
+            let sge = pair.ends[0].sge(0, len);
+            pair.send(0, &SendRequest::send(1, &[sge]));
+            pair.sent_ok(0, 1);
+            pair.received_ok(1, 7);
+            assert!(pair.ends[1].bytes(0, len) == data, "{len} bytes");
+            let back = pair.ends[1].mr;
+            pair.send(0, &SendRequest::write(2, &[sge], back.address + 0x8000, back.key));
+            pair.sent_ok(0, 2);
+            if service == ServiceType::Rc {
+                let there = pair.ends[0].sge(0x4000, len);
+                pair.send(0, &SendRequest::read(3, &[there], back.address + 0x8000, back.key));
+                pair.sent_ok(0, 3);
+                assert!(pair.ends[0].bytes(0x4000, len) == data, "{len} bytes back");
+            }
+        }
+        close(pair);
     }
 }
 

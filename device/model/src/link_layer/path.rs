@@ -27,6 +27,16 @@ pub(super) enum LinkAddress {
     Eth(eth::Address),
 }
 
+impl LinkAddress {
+    /// The link layer.
+    pub(super) const fn kind(&self) -> PortKind {
+        match self {
+            Self::Ib(_) => PortKind::InfiniBand,
+            Self::Eth(_) => PortKind::Ethernet,
+        }
+    }
+}
+
 impl Default for LinkAddress {
     fn default() -> Self {
         Self::Ib(ib::Address::default())
@@ -141,6 +151,14 @@ impl Path {
         match &self.link {
             LinkAddress::Ib(address) => address.is_from(port),
             LinkAddress::Eth(address) => address.is_from(port),
+        }
+    }
+
+    /// Whether it leads back to its port, whatever addresses that has.
+    pub(crate) fn is_forced(&self) -> bool {
+        match &self.link {
+            LinkAddress::Ib(address) => address.forced,
+            LinkAddress::Eth(address) => address.forced,
         }
     }
 

@@ -20,7 +20,8 @@ pub(crate) struct Route {
     /// Which of the port's GIDs is the sender's.
     gid_index: u8,
     own: Own,
-    /// It leads back to its port: the addresses are the port's first ones.
+    /// It leads back to its port, whatever addresses the context or the vector names (PRM "Address Path", `fl`): on Ethernet they are
+    /// the port's first ones, on InfiniBand its LID, which need not be assigned.
     forced: bool,
     /// With the sender's addresses of when the port's were of that number.
     path: Path,
@@ -80,7 +81,7 @@ impl Route {
             pkey_index: path.get(AddressPath::PKEY_INDEX) as u16,
             gid_index: path.get(AddressPath::SRC_ADDR_INDEX) as u8,
             own,
-            forced: kind == PortKind::Ethernet && path.get(AddressPath::FL) == 1,
+            forced: path.get(AddressPath::FL) == 1,
             path: Path { link, grh },
             ..Self::default()
         }
@@ -117,6 +118,7 @@ impl Route {
             pkey_index: self.pkey_index,
             gid_index: av.get(Datagram::SGID_INDEX) as u8,
             own,
+            forced: av.get(Datagram::FL) == 1,
             path: Path { link, grh },
             ..Self::default()
         }
@@ -146,6 +148,7 @@ impl Route {
             pkey_index: ctx.get(Dctc::PKEY_INDEX) as u16,
             gid_index: ctx.get(Dctc::MY_ADDR_INDEX) as u8,
             own,
+            forced: came.is_forced(),
             path: Path { link, grh },
             ..Self::default()
         }
@@ -170,7 +173,12 @@ impl Route {
             self.lead_back(port);
         }
         match (&mut self.path.link, self.own) {
-            (LinkAddress::Ib(address), Own::Ib { path_bits }) => *address = address.sent_by(port, path_bits),
+            (LinkAddress::Ib(address), Own::Ib { path_bits }) => {
+                *address = match (address.sent_by(port, path_bits), self.forced) {
+                    (sent, true) => sent.led_back(),
+                    (sent, false) => sent,
+                };
+            }
             (LinkAddress::Eth(address), Own::Eth(sender)) => {
                 *address = match port.ethernet().filter(|_| self.forced) {
                     Some(own) if own.roce_addresses().next().is_none() => {
@@ -178,6 +186,7 @@ impl Route {
                     }
                     _ => address.with_sender(port, self.gid_index, sender),
                 };
+                address.forced = self.forced;
                 if let Some(grh) = &mut self.path.grh {
                     grh.tclass = sender.traffic_class(port, address, grh.tclass);
                 }
@@ -187,14 +196,20 @@ impl Route {
         }
         if let Some(grh) = &mut self.path.grh {
             grh.sgid = port.gid(self.gid_index.into());
+            if self.forced && self.path.link.kind() == PortKind::InfiniBand {
+                grh.dgid = grh.sgid;
+            }
         }
         self.pkey = port.pkey(self.pkey_index.into());
         self.as_of = port.addresses();
         self
     }
 
-    /// From the port's first RoCE address to itself; without any, from and to its own MAC address.
+    /// From the port's first RoCE address to itself; without any, from and to its own MAC address. InfiniBand: as its LID is found.
     fn lead_back(&mut self, port: &Port) {
+        if self.path.link.kind() == PortKind::InfiniBand {
+            return;
+        }
         let Some((index, own)) = port.ethernet().and_then(|ethernet| ethernet.roce_addresses().next()) else {
             // Nobody else has it: without addresses the port's transport takes nothing but this.
             self.path.grh.get_or_insert_default().dgid = Gid::default();
@@ -252,6 +267,12 @@ impl Route {
         }
     }
 
+    /// Whether what came by `came`, a packet of the port's own, is of this way: one that leads back has no other peer.
+    #[inline]
+    pub(crate) fn is_led_back(&self, port: &Port, came: &Path) -> bool {
+        self.forced && came.is_from(port)
+    }
+
     /// Where it leads to.
     #[inline]
     pub(crate) fn peer(&self) -> Station {
@@ -288,9 +309,34 @@ mod tests {
         assert_ne!(one.gid(0), other.gid(0));
     }
 
+    /// On InfiniBand a way that is forced back leads to the port's LID, with its own GID, and to nothing else.
+    #[test]
+    fn a_way_that_leads_back() {
+        let port = Port::new(Role::Adapter, 1, 1, "");
+        let mut context = AddressPath::new();
+        context.set(AddressPath::RLID, 7).set(AddressPath::GRH, 1).set(AddressPath::FL, 1);
+        let route = Route::of_context(PortKind::InfiniBand, &context).resolved(Some(&port));
+        let path = route.path(&port);
+        assert!(path.is_forced() && route.is_led_back(&port, &path));
+        assert_eq!(path.ib().map(|address| (address.slid, address.dlid)), Some((Lid(0), Lid(0))));
+        assert_eq!(path.grh().map(|grh| (grh.sgid, grh.dgid)), Some((port.gid(0), port.gid(0))));
+        let elsewhere = Path::from(ib::Address::between(Lid(7), Lid(0)));
+        assert!(!route.is_led_back(&port, &elsewhere));
+        // Of one that is not, an address vector can be.
+        context.set(AddressPath::FL, 0);
+        let other = Route::of_context(PortKind::InfiniBand, &context);
+        let mut av = Datagram::new();
+        assert!(!other.to_vector(&av).resolved(Some(&port)).path(&port).is_forced());
+        av.set(Datagram::FL, 1).set(Datagram::RLID, 9);
+        let path = other.to_vector(&av).resolved(Some(&port)).path(&port);
+        assert!(path.is_forced() && path.is_from(&port));
+        let back = Route::back(&path, &Dctc::new(), Some(&port)).resolved(Some(&port));
+        assert!(back.path(&port).is_forced());
+    }
+
     #[test]
     fn the_way_back() {
-        let came = ib::Address { sl: 2, slid: Lid(0x11), dlid: Lid(0x22), vl: 1 };
+        let came = ib::Address { sl: 2, vl: 1, ..ib::Address::between(Lid(0x11), Lid(0x22)) };
         let grh = GrhRepr { sgid: Gid([1; 16]), dgid: Gid([2; 16]), ..GrhRepr::default() };
         let port = Port::new(Role::Adapter, 1, 1, "");
         let back = Route::back(&Path::from(came).with_grh(grh), &Dctc::new(), Some(&port));

@@ -23,7 +23,7 @@ const SAMPLE: [u8; 58] = [
     0x45, 0xfa, // VCRC
 ];
 
-const SAMPLE_ADDRESS: Address = Address { vl: 7, sl: 1, dlid: Lid(0x375c), slid: Lid(0x17d2) };
+const SAMPLE_ADDRESS: Address = Address { vl: 7, sl: 1, ..Address::between(Lid(0x17d2), Lid(0x375c)) };
 
 fn sample_path() -> Path {
     SAMPLE_ADDRESS.into()
@@ -115,7 +115,7 @@ fn what_a_switch_or_router_changes_leaves_the_icrc_alone() {
     let here = sample_path().with_grh(grh);
     let sent = icrc(here);
     let moved = GrhRepr { tclass: 9, flow_label: 1, hop_limit: 6, ..grh };
-    let routed = Path::from(Address { vl: 0, sl: 4, dlid: Lid(1), slid: Lid(2) }).with_grh(moved);
+    let routed = Path::from(Address { sl: 4, ..Address::between(Lid(2), Lid(1)) }).with_grh(moved);
     assert_eq!(icrc(routed), sent);
     assert_ne!(icrc(here.with_grh(GrhRepr { dgid: Gid([1; 16]), ..grh })), sent);
     let local = icrc(sample_path());
@@ -213,7 +213,7 @@ prop_compose! {
 
 prop_compose! {
     fn any_path()(sl in 0..16_u8, vl in 0..16_u8, dlid: u16, slid: u16, grh in prop::option::of(grh_repr())) -> Path {
-        let path = Path::from(Address { sl, vl, dlid: Lid(dlid), slid: Lid(slid) });
+        let path = Path::from(Address { sl, vl, ..Address::between(Lid(slid), Lid(dlid)) });
         grh.map_or(path, |grh| path.with_grh(grh))
     }
 }

@@ -378,6 +378,9 @@ impl QueuePair {
             return Ok(());
         }
         let route = &self.params.route;
+        if view.port(port).is_some_and(|port| route.is_led_back(port, path)) {
+            return Ok(());
+        }
         if path.source() != route.peer() {
             return Err(WrongWay::Peer(route.peer()));
         }

@@ -14,12 +14,14 @@ pub struct Address {
     pub dlid: Lid,
     /// Source LID.
     pub slid: Lid,
+    /// It comes back to its port, which may have no LID yet. Nothing of it is on the link.
+    pub forced: bool,
 }
 
 impl Address {
     /// From one LID to another, at service level 0.
     pub const fn between(slid: Lid, dlid: Lid) -> Self {
-        Self { sl: 0, vl: 0, dlid, slid }
+        Self { sl: 0, vl: 0, dlid, slid, forced: false }
     }
 
     /// Bytes of an LRH.
@@ -42,6 +44,7 @@ impl Address {
             vl: lrh.get(Lrh::VL) as u8,
             dlid: Lid(lrh.get(Lrh::DLID) as u16),
             slid: Lid(lrh.get(Lrh::SLID) as u16),
+            forced: false,
         }
     }
 

@@ -51,6 +51,7 @@ pub(crate) fn build(departure: &Departure, lane: u8) -> Option<Packet> {
         vl: if smp { VL15 } else { lane },
         dlid: address.dlid,
         slid: address.slid,
+        forced: false,
     };
     let repr = Repr {
         transport: Transport::Ud,

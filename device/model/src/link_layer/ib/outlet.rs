@@ -39,10 +39,11 @@ pub(in crate::link_layer) fn choose_lane(port: &Port, packet: &mut Packet) -> u8
     lane(port, packet).0
 }
 
-/// Whether a packet is for a LID of the port.
+/// Whether a packet is for a LID of the port, or is forced back to it.
 #[inline]
 pub(in crate::link_layer) fn keeps(port: &Port, packet: &Packet) -> bool {
-    port.is_own_lid(packet.ib().dlid)
+    let address = packet.ib();
+    address.forced || port.is_own_lid(address.dlid)
 }
 
 impl IbOutlet {

@@ -40,9 +40,14 @@ impl Address {
         Self { slid: port.source_lid(path_bits.into()), ..self }
     }
 
+    /// From a port back to it, by the LID that is the sender's.
+    pub(in crate::link_layer) fn led_back(self) -> Self {
+        Self { dlid: self.slid, forced: true, ..self }
+    }
+
     /// Whether a packet with these addresses was sent by that port.
     pub(in crate::link_layer) fn is_from(&self, port: &Port) -> bool {
-        port.is_own_lid(self.slid)
+        self.forced || port.is_own_lid(self.slid)
     }
 
     /// What the completion of a receive says of the sender.

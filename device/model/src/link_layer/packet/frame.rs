@@ -123,7 +123,7 @@ impl Packet {
 
     /// Whether it comes back to its port, whatever that has of RoCE.
     pub(crate) fn is_forced(&self) -> bool {
-        matches!(&self.0.path.link, LinkAddress::Eth(address) if address.forced)
+        self.0.path.is_forced()
     }
 
     /// Whether an adapter's transport takes it that comes to a port of its: everything on InfiniBand; on Ethernet what is for
