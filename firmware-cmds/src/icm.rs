@@ -426,10 +426,10 @@ const FIRST_RESERVED_QPN: u32 = 1 << 21;
 const FIRST_UAR: u32 = 0x10;
 /// Bytes of a page of BAR0.
 const UAR_PAGE: u32 = 4096;
-/// General objects of a function, without reserved QP numbers.
-const MOST_GENERAL_OBJECTS: u32 = 1 << 16;
 /// Numbers below name definers.
 const FIRST_GENERAL_OBJECT: u32 = 0x100;
+/// General objects of a function, without reserved QP numbers. Numbers have 16 bits: with as many send queues name their group.
+const MOST_GENERAL_OBJECTS: u32 = (1 << 16) - FIRST_GENERAL_OBJECT;
 /// Pages of BAR0.
 const BAR0_PAGES: u32 = 8192;
 /// log2 of the number of DC targets.
@@ -466,6 +466,8 @@ pub struct Icm {
     /// General objects of other types, but definers ([`Steering`]); their numbers are above those of definers, and below all
     /// reserved QP numbers.
     pub(crate) general: Table<GeneralObject>,
+    /// Groups of queues among them.
+    pub(crate) queue_groups: u32,
     /// Keys that data is encrypted with, and logins.
     pub(crate) crypto: Keys,
     /// Memory keys by index; index 0 and 1 are never handed out (lkey 0x100 ends scatter lists).
@@ -531,6 +533,7 @@ impl Icm {
                 1 << (LOG_MAX_RESERVED_QPNS - LOG_RESERVED_QPNS),
             ),
             general: Table::new(FIRST_GENERAL_OBJECT, MOST_GENERAL_OBJECTS),
+            queue_groups: 0,
             crypto: Keys::default(),
             mkeys: Table::new(0x100, (1 << 24) - 0x100),
             reserved_lkey: reserved_lkey(),

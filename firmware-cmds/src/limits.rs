@@ -49,3 +49,5 @@ pub(crate) const MIN_RATE: u32 = 1;
 pub(crate) const MAX_RATE: u32 = 100_000_000;
 /// Traffic classes of an Ethernet port.
 pub const TRAFFIC_CLASSES: usize = 8;
+/// log2 of the groups that queues are scheduled by. Estimate.
+pub(crate) const LOG_MAX_QUEUE_GROUPS: u32 = 8;

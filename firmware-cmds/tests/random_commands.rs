@@ -275,7 +275,7 @@ fn stream(
 fn well_formed_commands_in_any_order() {
     let mut executed = HashSet::new();
     for seed in 0..80 {
-        let count = stream(kind_of(seed), seed, 4_000, false, &mut executed);
+        let count = stream(kind_of(seed), seed, 4_200, false, &mut executed);
         assert!(count > 300, "seed {seed}: the stream reaches the commands ({count} executed)");
     }
     let never = TABLE.iter().filter(|c| c.refused().is_none() && !executed.contains(&c.opcode));

@@ -538,6 +538,8 @@ layout! {
         FLOW_METER_REG_ID: 0x0 [7:0];
         /// Queue pairs can be in groups.
         NIC_QP_SCHEDULING: 0x4 [30:30];
+        /// log2 of the groups of queues that there can be.
+        LOG_MAX_QOS_NIC_QUEUE_GROUP: 0x4 [20:16];
         /// Meters return the color in a register, and packets go on.
         FLOW_METER: 0x4 [23:23];
         /// Highest rate, kb/s.

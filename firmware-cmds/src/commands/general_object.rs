@@ -171,10 +171,7 @@ fn create_sampler(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
 
 fn create_element(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let input = whole(call, SchedulingElement::from_prefix_or_zero);
-    let element = scheduling::element(fw, &input)?;
-    let number = fw.icm.general.insert(element).map_err(|_| MANY)?;
-    fw.icm.hold_elements([input.get(SchedulingElement::PARENT_ELEMENT_ID)], true);
-    named(number)
+    named(scheduling::make_object(fw, &input)?)
 }
 
 fn create_key(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
@@ -199,7 +196,7 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     const NOTHING: Failure =
         bad_param("MODIFY_GENERAL_OBJECT: modify_field_select: objects of the type have nothing to change");
     match find(fw, call)? {
-        Found::Other(number, GeneralObject::Element(_)) => scheduling::modify(fw, number, call),
+        Found::Other(number, GeneralObject::Element(_)) => scheduling::modify_object(fw, number, call),
         Found::Other(number, GeneralObject::Meter) => flow_object::modify_meter(fw, number, call),
         _ => Err(NOTHING),
     }
@@ -281,9 +278,7 @@ pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
             fw.icm.general.remove(number);
         }
         Found::Other(number, GeneralObject::Element(element)) => {
-            scheduling::check_unused(fw, number)?;
-            fw.icm.hold_elements([element.parent], false);
-            fw.icm.general.remove(number);
+            scheduling::unmake(fw, number, element)?;
         }
         Found::Other(number, GeneralObject::Mapping { .. }) => _ = fw.icm.general.remove(number),
         // Memory keys that name it find none from now on.

@@ -182,6 +182,11 @@ pub(super) const fn makes(kind: Kind) -> Option<Subject> {
     Subject::new(Action::Create, kind)
 }
 
+/// Column of the table: makes an object of that kind, whose number lies at `at` of the output.
+pub(super) const fn makes_at(kind: Kind, at: usize) -> Option<Subject> {
+    Some(Subject { kind, action: Action::Create, at, most: 1 })
+}
+
 /// Column of the table: makes up to [`MAX_PSVS`] PSVs; their numbers lie at `at`.
 pub(super) const fn makes_psvs(at: usize) -> Option<Subject> {
     Some(Subject { kind: Kind::Psv, action: Action::Create, at, most: MAX_PSVS })

@@ -25,6 +25,10 @@ use hca_spec::nic_vport::{
 use hca_spec::queue::SetPpRateLimitIn;
 use hca_spec::rewrite::{AllocModifyHeaderContextIn, AllocPacketReformatContextIn, QueryPacketReformatOut};
 use hca_spec::rq::{CreateRqIn, ModifyRqIn, QueryRqOut};
+use hca_spec::sched::{
+    CreateSchedulingElementIn, CreateSchedulingElementOut, ModifySchedulingElementIn,
+    QuerySchedulingElementOut, SchedulingElementIn,
+};
 use hca_spec::transport::{
     CreateRqtIn, CreateTirIn, CreateTisIn, ModifyRqtIn, ModifyTirIn, ModifyTisIn, QueryRqtOut, QueryTirOut,
     QueryTisOut,
@@ -36,15 +40,15 @@ use super::row::Handler::{ReadOnly, Update, WithEffects};
 use super::row::Template::{Input, Object, Refused, Several};
 use super::row::{
     Action, Command, IcmUse, NONE, TimeClass, User, changes, changes_at, destroys, destroys_at, makes,
-    makes_psvs, queries, queries_at,
+    makes_at, makes_psvs, queries, queries_at,
 };
 use super::{
     access_reg, cq, dct, domains, eq, flow_counter, flow_entry, flow_group, flow_table, general_object, hca,
 };
 use super::{congestion, mad, mcg, memic, mkey, moderation, nic_vport, odp, pacing, pages};
 use super::{
-    psv, q_counter, qp, qp_transition as transition, rewrite, roce_address, rq, rqt, sq, srq, tir, tis,
-    vport, vxlan, xrq,
+    psv, q_counter, qp, qp_transition as transition, rewrite, roce_address, rq, rqt, scheduling, sq, srq,
+    tir, tis, vport, vxlan, xrq,
 };
 use crate::firmware::{Firmware, State};
 use crate::object::Kind::{self, *};
@@ -59,6 +63,9 @@ const CAPS: usize = OutHeader::SIZE + caps::General::SIZE;
 const PSVS: usize = CreatePsvOut::PSV0.offset();
 /// Where QUERY_Q_COUNTER names its set.
 const COUNTER_SET: usize = QueryQCounterIn::COUNTER_SET_ID.offset();
+/// Where commands name an element of scheduling, and where the one that makes it does.
+const ELEMENT: usize = SchedulingElementIn::SCHEDULING_ELEMENT_ID.offset();
+const MADE_ELEMENT: usize = CreateSchedulingElementOut::SCHEDULING_ELEMENT_ID.offset();
 /// Where PAGE_FAULT_RESUME names the queue pair.
 const FAULT: usize = PageFaultResumeIn::TOKEN.offset();
 
@@ -271,6 +278,19 @@ rows! {
 
     SetPpRateLimit, "SET_PP_RATE_LIMIT", Initialized, (SetPpRateLimitIn => DONE), NONE, OBJECT,
         User::ALL, Modify, Update(pacing::set), Input(pacing::template), if pacing::has_rates;
+    CreateSchedulingElement, "CREATE_SCHEDULING_ELEMENT", Initialized,
+        (CreateSchedulingElementIn => CreateSchedulingElementOut::SIZE), makes_at(GeneralObject, MADE_ELEMENT), OBJECT,
+        User::naming(scheduling::names), Create, Update(scheduling::create), Input(scheduling::create_template),
+        if scheduling::has_groups;
+    DestroySchedulingElement, "DESTROY_SCHEDULING_ELEMENT", Initialized, (SchedulingElementIn => DONE),
+        destroys_at(GeneralObject, ELEMENT), OBJECT, User::ALL, Destroy, Update(scheduling::destroy),
+        Input(scheduling::template), if scheduling::has_groups;
+    QuerySchedulingElement, "QUERY_SCHEDULING_ELEMENT", Initialized,
+        (SchedulingElementIn => QuerySchedulingElementOut::SIZE), queries_at(GeneralObject, ELEMENT), OBJECT,
+        User::ALL, Query, ReadOnly(scheduling::query), Input(scheduling::template), if scheduling::has_groups;
+    ModifySchedulingElement, "MODIFY_SCHEDULING_ELEMENT", Initialized, (ModifySchedulingElementIn => DONE),
+        changes_at(GeneralObject, ELEMENT), OBJECT, User::ALL, Modify, Update(scheduling::modify),
+        Input(scheduling::modify_template), if scheduling::has_groups;
 
     AllocPd, "ALLOC_PD", Initialized, (ObjectIn => NAME), makes(Pd), OBJECT,
         User::ALL, Create, Update(domains::alloc), Object;
@@ -461,9 +481,9 @@ pub fn find(opcode: Opcode) -> Option<&'static Command> {
     TABLE.get(at)
 }
 
-/// The command that makes objects of a kind.
+/// The command that makes objects of a kind; where several do, that for all of its types.
 pub fn maker(kind: Kind) -> Option<&'static Command> {
-    TABLE.iter().find(|command| {
+    TABLE.iter().rfind(|command| {
         command.object.is_some_and(|object| object.action == Action::Create && object.kind == kind)
     })
 }

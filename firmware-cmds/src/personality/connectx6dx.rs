@@ -14,6 +14,7 @@ use hca_spec::sched::{element, tsar};
 
 use super::{FirmwareVersion, Pci, PciLink, PciSpeed, Personality, connectx5};
 
+use crate::limits::LOG_MAX_QUEUE_GROUPS;
 use crate::steering::{MOST_DEFINERS, Offer};
 
 /// log2 of the bytes of memory that drivers write entries of flow tables into: four domains of mlx5dv at once, each of which
@@ -82,6 +83,7 @@ pub(super) fn personality() -> Personality {
     let qos = &mut ethernet.qos;
     qos.set(Qos::PACKET_PACING_UID, 1).set(Qos::NIC_SQ_SCHEDULING, 1).set(Qos::NIC_QP_SCHEDULING, 1);
     qos.set(Qos::NIC_BW_SHARE, 1).set(Qos::NIC_RATE_LIMIT, 1);
+    qos.set(Qos::LOG_MAX_QOS_NIC_QUEUE_GROUP, LOG_MAX_QUEUE_GROUPS);
     qos.set(Qos::NIC_ELEMENT_TYPE, 1 << element::TSAR | 1 << element::QUEUE_GROUP);
     qos.set(Qos::NIC_TSAR_TYPE, 1 << tsar::DWRR);
     qos.set(Qos::FLOW_METER_OLD, 1).set(Qos::FLOW_METER, 1).set(Qos::LOG_MAX_FLOW_METER, LOG_METERS);

@@ -6,6 +6,7 @@ use hca_firmware::commands::{Action, Command, Fixture, find, maker};
 use hca_firmware::object::Kind;
 use hca_firmware::{Config, Effect, Execution, Firmware, FunctionId, Personality, PortKind, Refusal, State};
 use hca_spec::be32;
+use hca_spec::caps::object_type;
 use hca_spec::cmd::{CreateQpIn, FunctionIn, PAGES_INIT};
 use hca_spec::command::Opcode;
 use hca_spec::dct::{DctState, Dctc};
@@ -187,6 +188,14 @@ impl Bench {
                 bail!("no template makes {later:?}");
             }
             missing = later;
+        }
+        // Commands of elements name one of these, and no other general object.
+        if let Some(create) =
+            find(Opcode::CreateSchedulingElement).filter(|row| (row.offered)(&self.firmware))
+        {
+            let output = self.succeed(&create.template(&self.fixture))?;
+            let number = create.made(&output).next().context("a number")?;
+            self.fixture.typed_objects.push((object_type::SCHEDULING_ELEMENT, number));
         }
         self.fixture.peer_qp = self.fixture.number(Kind::Qp);
         let create = find(Opcode::CreateQp).context("a row")?;

@@ -117,6 +117,126 @@ fn refusals() {
     assert_eq!(b.put(Opcode::QueryGeneralObject, &other, 0x90).status(), Status::BadResource);
 }
 
+fn of_command(kind: u32, parent: u32, hierarchy: u32) -> CreateSchedulingElementIn {
+    let mut input = CreateSchedulingElementIn::new();
+    input.set(CreateSchedulingElementIn::SCHEDULING_HIERARCHY, hierarchy);
+    let context = input.context_mut();
+    context.set(SchedulingContext::ELEMENT_TYPE, kind).set(SchedulingContext::PARENT_ELEMENT_ID, parent);
+    context.set(SchedulingContext::BW_SHARE, 7).set(SchedulingContext::MAX_AVERAGE_BW, 500);
+    input
+}
+
+fn create_by_command(b: &mut Bench, kind: u32, parent: u32) -> (Status, u32) {
+    let answer = b.put(Opcode::CreateSchedulingElement, &of_command(kind, parent, HIERARCHY_NIC), 0x40);
+    let out = CreateSchedulingElementOut::from_prefix_or_zero(&answer.output);
+    (answer.status(), out.get(CreateSchedulingElementOut::SCHEDULING_ELEMENT_ID))
+}
+
+fn ask(b: &mut Bench, op: Opcode, number: u32) -> Answer {
+    let mut input = SchedulingElementIn::new();
+    input.set(SchedulingElementIn::SCHEDULING_HIERARCHY, HIERARCHY_NIC);
+    input.set(SchedulingElementIn::SCHEDULING_ELEMENT_ID, number);
+    b.put(op, &input, QuerySchedulingElementOut::SIZE)
+}
+
+/// The commands of elements are about the same ones as those of general objects, and refuse the same.
+#[test]
+fn commands_of_their_own() {
+    let mut b = bench();
+    let (_, root) = create_by_command(&mut b, element::TSAR, 0);
+    let (_, leaf) = create_by_command(&mut b, element::QUEUE_GROUP, root);
+    let (status, other) = create(&mut b, &node(element::QUEUE_GROUP, root));
+    assert_eq!((status, b.fw.icm.queue_groups), (Status::Ok, 2));
+    assert_eq!(found(&mut b, leaf, SchedulingElement::MAX_AVERAGE_BW), 500);
+    let told = |b: &mut Bench, number| {
+        let answer = ask(b, Opcode::QuerySchedulingElement, number);
+        *QuerySchedulingElementOut::from_prefix_or_zero(&answer.output).context()
+    };
+    let context = told(&mut b, leaf);
+    assert_eq!(context, *of_command(element::QUEUE_GROUP, root, HIERARCHY_NIC).context());
+    assert_eq!(told(&mut b, other).get(SchedulingContext::PARENT_ELEMENT_ID), root);
+    // What drivers send does not say what the element is.
+    let mut modify = ModifySchedulingElementIn::new();
+    modify.set(ModifySchedulingElementIn::SCHEDULING_HIERARCHY, HIERARCHY_NIC);
+    modify.set(ModifySchedulingElementIn::SCHEDULING_ELEMENT_ID, leaf);
+    modify.set(ModifySchedulingElementIn::MODIFY_BITMASK, field::MAX_AVERAGE_BW as u32);
+    modify.context_mut().set(SchedulingContext::MAX_AVERAGE_BW, 9).set(SchedulingContext::BW_SHARE, 1);
+    assert_eq!(b.put(Opcode::ModifySchedulingElement, &modify, 16).status(), Status::Ok);
+    let context = told(&mut b, leaf);
+    let values = (context.get(SchedulingContext::MAX_AVERAGE_BW), context.get(SchedulingContext::BW_SHARE));
+    assert_eq!(values, (9, 7));
+    for bit in 0..u32::BITS {
+        modify.set(ModifySchedulingElementIn::MODIFY_BITMASK, 1 << bit | 1);
+        let status = b.put(Opcode::ModifySchedulingElement, &modify, 16).status();
+        let known = (field::BW_SHARE | field::MAX_AVERAGE_BW) >> bit & 1 == 1;
+        assert_eq!(status == Status::Ok, known, "bit {bit}");
+        if !known {
+            assert_eq!(status, Status::BadParam);
+        }
+    }
+    assert_eq!(told(&mut b, leaf).get(SchedulingContext::BW_SHARE), 1);
+    modify.set(ModifySchedulingElementIn::SCHEDULING_ELEMENT_ID, 0x999);
+    assert_eq!(b.put(Opcode::ModifySchedulingElement, &modify, 16).status(), Status::BadResource);
+    for (kind, parent, hierarchy, expected) in [
+        (element::TSAR, 0, 2, Status::BadParam),
+        (1, root, HIERARCHY_NIC, Status::BadParam),
+        (element::QUEUE_GROUP, 0, HIERARCHY_NIC, Status::BadParam),
+        (element::QUEUE_GROUP, leaf, HIERARCHY_NIC, Status::BadResource),
+    ] {
+        let input = of_command(kind, parent, hierarchy);
+        assert_eq!(b.put(Opcode::CreateSchedulingElement, &input, 0x40).status(), expected);
+    }
+    // Other general objects are no elements.
+    let rc = b.connection();
+    let mut mapping = AvQpMapping::new();
+    mapping.set(AvQpMapping::QPN, rc.qp);
+    let mapping = about(*mapping.bytes(), object_type::AV_QP_MAPPING, 0);
+    let mapping = AvQpMapping::from_prefix_or_zero(&mapping);
+    let mapping = b.put(Opcode::CreateGeneralObject, &mapping, AvQpMapping::SIZE).number();
+    for op in [Opcode::QuerySchedulingElement, Opcode::DestroySchedulingElement] {
+        assert_eq!(ask(&mut b, op, mapping).status(), Status::BadResource);
+    }
+    let destroy = |b: &mut Bench, number| ask(b, Opcode::DestroySchedulingElement, number).status();
+    assert_eq!(destroy(&mut b, root), Status::BadResourceState, "groups are below it");
+    for number in [leaf, other, root] {
+        assert_eq!(destroy(&mut b, number), Status::Ok);
+        assert_eq!(destroy(&mut b, number), Status::BadResource);
+    }
+    assert_eq!(b.fw.icm.queue_groups, 0);
+}
+
+/// There are as many groups as the capability says, and what is left behind goes with the driver.
+#[test]
+fn as_many_groups_as_announced() {
+    let mut b = bench();
+    let log = b.fw.personality().capabilities.ethernet.qos.get(Qos::LOG_MAX_QOS_NIC_QUEUE_GROUP);
+    assert_eq!(log, LOG_MAX_QUEUE_GROUPS);
+    let (_, root) = create_by_command(&mut b, element::TSAR, 0);
+    let mut last = 0;
+    for _ in 0..1 << log {
+        let (status, group) = create_by_command(&mut b, element::QUEUE_GROUP, root);
+        assert!(status == Status::Ok && group <= 0xffff, "send queues name it with 16 bits");
+        last = group;
+    }
+    assert_eq!(create_by_command(&mut b, element::QUEUE_GROUP, root).0, Status::ExceedLimit);
+    assert_eq!(create(&mut b, &node(element::QUEUE_GROUP, root)).0, Status::ExceedLimit);
+    assert_eq!(create_by_command(&mut b, element::TSAR, root).0, Status::Ok, "nodes are not counted");
+    assert_eq!(ask(&mut b, Opcode::DestroySchedulingElement, last).status(), Status::Ok);
+    assert_eq!(create_by_command(&mut b, element::QUEUE_GROUP, root).0, Status::Ok);
+    b.ok(Opcode::TeardownHca, 0);
+    assert_eq!(b.fw.icm.queue_groups, 0);
+}
+
+/// The adapters that announce no groups have no commands of them.
+#[test]
+fn others_have_no_elements() {
+    for (kind, port_kind) in [("connectx5", PortKind::Ethernet), ("connectx6dx", PortKind::InfiniBand)] {
+        let personality = Personality::named(kind).expect("a kind");
+        let mut b = Bench::initialized_with(Config { personality, port_kind, ..Config::default() });
+        assert_eq!(create_by_command(&mut b, element::TSAR, 0).0, Status::BadOp, "{kind}");
+    }
+}
+
 /// Queue pairs come into groups and out of them, and tell of it.
 #[test]
 fn queue_pairs_in_groups() {

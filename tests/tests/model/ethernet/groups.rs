@@ -2,6 +2,11 @@
 
 use hca_driver::{Qp, SendRequest};
 use hca_model::Ps;
+use hca_spec::cmd::ModifySqIn;
+use hca_spec::command::{Opcode, OutHeader};
+use hca_spec::queue::{SQ_READY, Sqc};
+use hca_spec::sched::SchedulingContext;
+use hca_tests::frames::plain;
 use hca_tests::in_process::ModelMemory;
 use hca_tests::lan::Lan;
 
@@ -108,4 +113,61 @@ fn groups_share_by_their_weights() {
         assert!(done[1] >= MESSAGES - 1, "{done:?}");
         assert!((done[0] as i64 - expected).abs() <= 2, "rate {rate}, weights {weights:?}: {done:?}");
     }
+}
+
+/// Puts the first station's send queue into a group; 0: into none (MODIFY_SQ, as mlx5e does it).
+fn set_group(lan: &mut Lan, group: u32) -> bool {
+    let mut modify = ModifySqIn::new();
+    modify.set(ModifySqIn::SQN, lan.stations[0].sq.number().0).set(ModifySqIn::SQ_STATE, SQ_READY);
+    modify.set(ModifySqIn::MODIFY_BITMASK, 1 << 2);
+    modify.sqc_mut().set(Sqc::STATE, SQ_READY).set(Sqc::QOS_QUEUE_GROUP_ID, group);
+    let hca = &mut lan.stations[0].hca;
+    hca.execute(Opcode::ModifySq, 0, modify.bytes().to_vec(), OutHeader::SIZE).is_ok()
+}
+
+/// What mlx5e does for `tc qdisc add ... htb offload`: a root, classes that become nodes when they get children, queues that move, rates
+/// that change; and the queue keeps to the lowest rate above it.
+#[test]
+fn a_tree_of_htb() {
+    const FRAMES: u32 = 40;
+    // Frames of 1250 bytes with FCS that came within 100 microseconds: 10 of them at 1 Gb/s.
+    let arrived = |lan: &mut Lan| {
+        let frame = plain(lan.stations[1].mac, lan.stations[0].mac, &[7; 1232]);
+        (0..FRAMES).for_each(|_| lan.stations[0].send(&frame));
+        lan.simulation.run(Ps::from_us(100));
+        let early = lan.stations[1].received().len() as u32;
+        lan.simulation.run(Ps::from_ms(2));
+        assert_eq!(lan.stations[0].sent().len(), FRAMES as usize);
+        assert_eq!(lan.stations[1].received().len() as u32 + early, FRAMES);
+        early
+    };
+    let mut lan = Lan::of_kind("connectx6dx");
+    assert_eq!(arrived(&mut lan), FRAMES);
+    let hca = &mut lan.stations[0].hca;
+    let root = hca.create_element(false, 0, (0, 0)).expect("a root");
+    let class = hca.create_element(true, root, (1000, 10)).expect("a class");
+    assert!(!set_group(&mut lan, root), "a root is no group");
+    assert!(set_group(&mut lan, class));
+    let early = arrived(&mut lan);
+    assert!((8..=12).contains(&early), "{early} frames at 1 Gb/s");
+    lan.stations[0].hca.modify_element(class, (2000, 10)).expect("MODIFY_SCHEDULING_ELEMENT");
+    let early = arrived(&mut lan);
+    assert!((17..=23).contains(&early), "{early} frames at 2 Gb/s");
+    assert!(lan.stations[0].hca.destroy_element(class).is_err(), "a queue is in it");
+    // The class gets a child: a node in its place, with the child below.
+    let hca = &mut lan.stations[0].hca;
+    let node = hca.create_element(false, root, (2000, 10)).expect("a node");
+    let child = hca.create_element(true, node, (3000, 1)).expect("a child");
+    let told = hca.query_element(child).expect("QUERY_SCHEDULING_ELEMENT");
+    assert_eq!(told.get(SchedulingContext::PARENT_ELEMENT_ID), node);
+    assert!(set_group(&mut lan, child));
+    lan.stations[0].hca.destroy_element(class).expect("nobody is in it");
+    let early = arrived(&mut lan);
+    assert!((17..=23).contains(&early), "{early} frames at 2 Gb/s, the node's");
+    // And it all goes.
+    assert!(set_group(&mut lan, 0));
+    for element in [child, node, root] {
+        lan.stations[0].hca.destroy_element(element).expect("DESTROY_SCHEDULING_ELEMENT");
+    }
+    assert_eq!(arrived(&mut lan), FRAMES);
 }

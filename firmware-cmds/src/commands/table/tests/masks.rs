@@ -29,7 +29,7 @@ const MASKS: [&str; 7] = [
 ];
 
 /// Commands whose masks are tested elsewhere, and where: files of this folder, or of the commands.
-const ELSEWHERE: [(Opcode, &str); 9] = [
+const ELSEWHERE: [(Opcode, &str); 10] = [
     // What it says is taken whole; its mask is told by QUERY_QP and chooses nothing.
     (Opcode::CreateQp, "commands/qp"),
     (Opcode::ModifyCq, "queue_masks"),
@@ -40,6 +40,7 @@ const ELSEWHERE: [(Opcode, &str); 9] = [
     (Opcode::ModifyTis, "queue_masks"),
     (Opcode::SetFlowTableEntry, "commands/flow_entry"),
     (Opcode::ModifyCongParams, "commands/congestion"),
+    (Opcode::ModifySchedulingElement, "commands/scheduling"),
 ];
 
 /// Commands of this file.
