@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hasher};
 
-use hca_spec::caps::{Atomic, General, Odp};
+use hca_spec::caps::{Atomic, General, Odp, Roce};
 use hca_spec::eqe::EventType;
 
 use crate::device_memory::DeviceMemory;
@@ -147,6 +147,7 @@ pub struct Firmware {
     pub(crate) general_max: General,
     pub(crate) atomic: Atomic,
     pub(crate) odp: Odp,
+    pub(crate) roce: Roce,
     /// What a virtual function can do at most, once its driver has enabled it.
     pub(crate) granted: Option<Box<Capabilities>>,
     /// Least times between interrupts of vectors, us.
@@ -203,6 +204,7 @@ impl Firmware {
             general_max: _,
             atomic,
             odp,
+            roce,
             granted,
             interrupt_delays,
             pages,
@@ -215,7 +217,7 @@ impl Firmware {
         } = self;
         let mut digest = Digest(DefaultHasher::new());
         // It never fails.
-        _ = write!(digest, "{icm:?} {nic:?} {state:?} {issi} {general:?} {atomic:?} {odp:?}");
+        _ = write!(digest, "{icm:?} {nic:?} {state:?} {issi} {general:?} {atomic:?} {odp:?} {roce:?}");
         _ = write!(digest, "{interrupt_delays:?} {} {teardown_snapshot:?} {granted:?}", pages.given());
         // What the firmware's tracer has seen tells of every command that there was one.
         let Ports { ports, settings, pcie, sync_reset, virtual_functions, .. } = ports;
@@ -226,7 +228,7 @@ impl Firmware {
     /// An adapter at power-on.
     pub fn new(config: Config) -> Self {
         let most = Capabilities::most(&config);
-        let Capabilities { general, atomic, odp } = most.initial(&config);
+        let Capabilities { general, atomic, odp, roce } = most.initial(&config);
         Self {
             icm: tables(&config),
             nic: NicVport::new(&config),
@@ -237,6 +239,7 @@ impl Firmware {
             general_max: most.general,
             atomic,
             odp,
+            roce,
             granted: None,
             interrupt_delays: BTreeMap::new(),
             pages: Pages::new(config.icm_pages),
@@ -265,12 +268,12 @@ impl Firmware {
 
     /// What the function can do now.
     pub(crate) fn current(&self) -> Capabilities {
-        Capabilities { general: self.general, atomic: self.atomic, odp: self.odp }
+        Capabilities { general: self.general, atomic: self.atomic, odp: self.odp, roce: self.roce }
     }
 
     /// From now on the function can do that.
     pub(crate) fn set_current(&mut self, current: Capabilities) {
-        Capabilities { general: self.general, atomic: self.atomic, odp: self.odp } = current;
+        Capabilities { general: self.general, atomic: self.atomic, odp: self.odp, roce: self.roce } = current;
     }
 
     /// The most that the function can do now.

@@ -7,7 +7,7 @@
 //! Source: PRM "ENABLE_HCA", "DISABLE_HCA", "SET_HCA_CAP" (other_function); the mlx5 driver (`sriov.c`, `vport.c:
 //! mlx5_vport_set_other_func_cap`) for numbers and order.
 
-use hca_spec::caps::{Atomic, General, Odp, OdpScheme};
+use hca_spec::caps::{Atomic, General, Odp, OdpScheme, Roce};
 
 use crate::function::FunctionId;
 use crate::profile::{Config, general_max, initial, paging_max};
@@ -27,13 +27,15 @@ pub(crate) struct Capabilities {
     pub(crate) general: General,
     pub(crate) atomic: Atomic,
     pub(crate) odp: Odp,
+    pub(crate) roce: Roce,
 }
 
 impl Capabilities {
     /// The most that a function of such an adapter can do.
     pub(crate) fn most(config: &Config) -> Self {
-        let atomic = config.personality.capabilities.atomic;
-        Self { general: general_max(config), atomic, odp: paging_max(config) }
+        let capabilities = &config.personality.capabilities;
+        let (atomic, roce) = (capabilities.atomic, capabilities.ethernet.roce);
+        Self { general: general_max(config), atomic, odp: paging_max(config), roce }
     }
 
     /// What a function that can do this at most begins with.
@@ -42,7 +44,10 @@ impl Capabilities {
         *odp.transport_mut() = common_paging(odp.transport(), first.transport());
         *odp.memory_mut() = common_paging(odp.memory(), first.memory());
         odp.set(Odp::MEM_PAGE_FAULT, odp.get(Odp::MEM_PAGE_FAULT) & first.get(Odp::MEM_PAGE_FAULT));
-        Self { general: initial(self.general), atomic: self.atomic, odp }
+        let mut roce = self.roce;
+        // A driver says by itself that it chooses ports.
+        roce.set(Roce::SW_R_ROCE_SRC_UDP_PORT, 0);
+        Self { general: initial(self.general), atomic: self.atomic, odp, roce }
     }
 }
 

@@ -146,6 +146,8 @@ layout! {
         atomic, atomic_mut: 0x10 caps::Atomic;
         /// The on-demand paging capabilities.
         odp, odp_mut: 0x10 caps::Odp;
+        /// The RoCE capabilities.
+        roce, roce_mut: 0x10 caps::Roce;
     }
 
     /// QUERY_ADAPTER output.

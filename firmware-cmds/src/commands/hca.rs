@@ -4,7 +4,7 @@
 //! "QUERY_ADAPTER".
 
 use hca_spec::caps::{
-    Atomic, Debug, General, Odp, OdpScheme, TYPE_ATOMIC, TYPE_CRYPTO, TYPE_DEBUG, TYPE_DEVICE_MEMORY,
+    Atomic, Debug, General, Odp, OdpScheme, Roce, TYPE_ATOMIC, TYPE_CRYPTO, TYPE_DEBUG, TYPE_DEVICE_MEMORY,
     TYPE_ETHERNET, TYPE_FLOW_TABLE, TYPE_GENERAL, TYPE_GENERAL_2, TYPE_ODP, TYPE_QOS, TYPE_ROCE,
 };
 use hca_spec::cmd::{
@@ -148,7 +148,7 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
         TYPE_CRYPTO => *out.crypto_mut() = crypto::capabilities(fw),
         TYPE_GENERAL_2 => *out.general_2_mut() = max.general_2,
         TYPE_ETHERNET if fw.is_ethernet() => *out.ethernet_mut() = max.ethernet.offloads,
-        TYPE_ROCE if has_roce => *out.roce_mut() = max.ethernet.roce,
+        TYPE_ROCE if has_roce => *out.roce_mut() = c.roce,
         TYPE_QOS if fw.is_ethernet() => *out.qos_mut() = max.ethernet.qos,
         TYPE_FLOW_TABLE if fw.is_ethernet() => *out.flow_tables_mut() = fw.icm.steering.offer().page(),
         // The adapter can do nothing of these: all zeros, as its general capabilities say by their own bits.
@@ -220,6 +220,8 @@ fn set_in(into: &mut Capabilities, new: &SetHcaCapIn, max: &Capabilities, group:
     const UAR: Failure = bad_param("SET_HCA_CAP: UAR pages have 4 KiB: log_uar_page_sz must be 0");
     const ASKED: Field<General> = General::PCI_SYNC_FOR_FW_UPDATE_EVENT;
     const MODE: Failure = bad_param("SET_HCA_CAP: atomic_req_8B_endianness_mode must be 0 or 1");
+    const ROCE_PORTS: Failure =
+        bad_param("SET_HCA_CAP: sw_r_roce_src_udp_port: a value is above the adapter's maximum");
     match group {
         TYPE_GENERAL => {
             let new = new.general();
@@ -259,6 +261,15 @@ fn set_in(into: &mut Capabilities, new: &SetHcaCapIn, max: &Capabilities, group:
             set_scheme(paging.transport_mut(), new.transport(), max.transport())?;
             set_scheme(paging.memory_mut(), new.memory(), max.memory())?;
             into.odp = paging;
+        }
+        // Of the page nothing else can be set: drivers give the rest back as they read it.
+        TYPE_ROCE if max.general.get(General::ROCE) == 1 => {
+            const PORTS: Field<Roce> = Roce::SW_R_ROCE_SRC_UDP_PORT;
+            let (wanted, most) = (new.roce().get(PORTS), max.roce.get(PORTS));
+            if wanted > most {
+                return Err(ROCE_PORTS.got(wanted).limit(most));
+            }
+            into.roce.set(PORTS, wanted);
         }
         other => return Err(TYPE.got(other)),
     }
@@ -398,6 +409,39 @@ mod tests {
         let r = b.run(Opcode::QueryHcaCap, op_mod, &[], 0x1010);
         assert_eq!((r.status(), r.output.len()), (Status::Ok, 0x1010));
         QueryHcaCapOut::from_prefix_or_zero(&r.output)
+    }
+
+    /// What mlx5_core does at an adapter that offers it, and nothing else changes.
+    #[test]
+    fn ports_of_roce_are_chosen() {
+        use crate::commands::testing::ethernet;
+        use crate::{Config, Personality};
+        const PORTS: Field<Roce> = Roce::SW_R_ROCE_SRC_UDP_PORT;
+        let set = |b: &mut Bench, page: &Roce| {
+            let mut set = SetHcaCapIn::new();
+            *set.set(SetHcaCapIn::OP_MOD, TYPE_ROCE << 1).roce_mut() = *page;
+            b.put(Opcode::SetHcaCap, &set, 16).status()
+        };
+        for (kind, most) in [("connectx4", 0), ("connectx5", 0), ("connectx6dx", 1)] {
+            let personality = Personality::named(kind).expect("a kind");
+            let mut b = Bench::with(Config { personality, ..ethernet() });
+            b.ok(Opcode::EnableHca, 0);
+            assert_eq!(caps(&mut b, TYPE_ROCE << 1).roce().get(PORTS), most, "{kind}");
+            let before = *caps(&mut b, TYPE_ROCE << 1 | 1).roce();
+            assert_eq!((before.get(PORTS), set(&mut b, &before)), (0, Status::Ok), "{kind}");
+            let mut wanted = before;
+            wanted.set(PORTS, 1).set(Roce::ROCE_VERSION, 0);
+            assert_eq!(set(&mut b, &wanted) == Status::Ok, most == 1, "{kind}");
+            let mut expected = before;
+            expected.set(PORTS, most);
+            assert_eq!(*caps(&mut b, TYPE_ROCE << 1 | 1).roce(), expected, "{kind}");
+            b.ok(Opcode::DisableHca, 0);
+            b.ok(Opcode::EnableHca, 0);
+            assert_eq!(*caps(&mut b, TYPE_ROCE << 1 | 1).roce(), before, "{kind}");
+        }
+        let mut b = Bench::new();
+        b.ok(Opcode::EnableHca, 0);
+        assert_eq!(set(&mut b, &Roce::new()), Status::BadParam, "InfiniBand has none");
     }
 
     /// The driver reads maximum and current, writes the current back with changes, and reads again.
