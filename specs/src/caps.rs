@@ -799,6 +799,8 @@ pub mod uctx_cap {
     pub const RAW_TX: u32 = 1 << 0;
     /// Resources of the adapter itself may be looked at.
     pub const INTERNAL_DEV_RES: u32 = 1 << 1;
+    /// The adapter as a whole may be looked at and set, as its tools do (Linux, `drivers/fwctl/mlx5`).
+    pub const TOOLS_RESOURCES: u32 = 1 << 2;
 }
 
 #[cfg(test)]

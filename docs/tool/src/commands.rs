@@ -66,6 +66,8 @@ pub fn table() -> String {
             &object(command),
             &icm(command),
             match command.user.right {
+                Right::Kernel if command.user.tools => "tools",
+                Right::DeviceOwners if command.user.tools => "device owners, tools",
                 Right::Kernel => "",
                 Right::DeviceOwners => "device owners",
                 Right::Users => "all",

@@ -294,6 +294,8 @@ pub enum Right {
 pub struct User {
     /// Who may send it.
     pub right: Right,
+    /// Whether those of tools may, too ([`hca_spec::caps::uctx_cap::TOOLS_RESOURCES`]): what programs ask fwctl for.
+    pub tools: bool,
     /// Objects that it names beside its own; `true`: the kernel's are allowed, too.
     pub(super) names: fn(&Call<'_>) -> Vec<(Object, bool)>,
     /// Brings it into the form with pages and DMA addresses if it names user memory. `None`: it does not.
@@ -321,7 +323,12 @@ impl User {
     pub(super) const ALL: Self = Self::with(Right::Users);
 
     const fn with(right: Right) -> Self {
-        Self { right, names: |_| Vec::new(), place: |_, _| Ok(None), hide: None }
+        Self { right, tools: false, names: |_| Vec::new(), place: |_, _| Ok(None), hide: None }
+    }
+
+    /// Column of the table: the same, and tools.
+    pub(super) const fn and_tools(self) -> Self {
+        Self { tools: true, ..self }
     }
 
     /// All users; the command names further objects.

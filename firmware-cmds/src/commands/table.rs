@@ -122,11 +122,11 @@ rows! {
     DisableHca, "DISABLE_HCA", Enabled, (FunctionIn => DONE), NONE, OBJECT,
         User::KERNEL, Lifecycle, WithEffects(hca::disable), Object;
     QueryPages, "QUERY_PAGES", Enabled, (FunctionIn => QueryPagesOut::SIZE), NONE, OBJECT,
-        User::OWNERS, Query, ReadOnly(pages::query), Input(pages::query_template);
+        User::OWNERS.and_tools(), Query, ReadOnly(pages::query), Input(pages::query_template);
     ManagePages, "MANAGE_PAGES", Enabled, (FunctionIn => ManagePagesOut::SIZE), NONE, OBJECT,
         User::KERNEL, Pages, Update(pages::manage), Input(pages::manage_template);
     SetHcaCap, "SET_HCA_CAP", Enabled, (SetHcaCapIn => DONE), NONE, OBJECT,
-        User::KERNEL, Modify, Update(hca::set_cap), Input(hca::set_cap_template);
+        User::KERNEL.and_tools(), Modify, Update(hca::set_cap), Input(hca::set_cap_template);
     QueryIssi, "QUERY_ISSI", Disabled, (InHeader => QueryIssiOut::SIZE), NONE, OBJECT,
         User::ALL, Query, ReadOnly(hca::query_issi), Object;
     SetIssi, "SET_ISSI", Disabled, (SetIssiIn => DONE), NONE, OBJECT,
@@ -157,7 +157,7 @@ rows! {
     DestroyEq, "DESTROY_EQ", Initialized, (ObjectIn => DONE), destroys(Eq), OBJECT,
         User::KERNEL, Destroy, WithEffects(eq::destroy), Object;
     QueryEq, "QUERY_EQ", Initialized, (ObjectIn => QueryEqOut::SIZE), queries(Eq), OBJECT,
-        User::OWNERS, Query, ReadOnly(eq::query), Object;
+        User::OWNERS.and_tools(), Query, ReadOnly(eq::query), Object;
 
     CreateCq, "CREATE_CQ", Initialized, (CreateCqIn => NAME), makes(Cq), LIST,
         User::naming(names::create_cq).placed(place::cq), Create, WithEffects(cq::create), Input(cq::create_template);
@@ -303,7 +303,7 @@ rows! {
     ConfigIntModeration, "CONFIG_INT_MODERATION", Initialized, (IntModeration => DONE), NONE, OBJECT,
         User::KERNEL, Modify, Update(moderation::config), Input(moderation::template);
     AccessReg, "ACCESS_REGISTER", Enabled, (AccessRegIn => AccessRegIn::SIZE), NONE, OBJECT,
-        User::KERNEL, Other, WithEffects(access_reg::access), Input(access_reg::template);
+        User::KERNEL.and_tools(), Other, WithEffects(access_reg::access), Input(access_reg::template);
     AttachToMcg, "ATTACH_TO_MCG", Initialized, (McgIn => DONE), changes(Qp), OBJECT,
         User::ALL, Other, Update(mcg::attach), Input(mcg::template);
     DetachFromMcg, "DETACH_FROM_MCG", Initialized, (McgIn => DONE), changes(Qp), OBJECT,
@@ -321,7 +321,7 @@ rows! {
     QueryCongStatus, "QUERY_CONG_STATUS", Initialized, (CongStatusIn => CongStatusOut::SIZE), NONE, OBJECT,
         User::ALL, Query, Update(congestion::status), Input(congestion::status_template), if Firmware::is_ethernet;
     ModifyCongStatus, "MODIFY_CONG_STATUS", Initialized, (CongStatusIn => DONE), NONE, OBJECT,
-        User::KERNEL, Modify, Update(congestion::modify_status), Input(congestion::status_template), if Firmware::is_ethernet;
+        User::KERNEL.and_tools(), Modify, Update(congestion::modify_status), Input(congestion::status_template), if Firmware::is_ethernet;
     QueryCongParams, "QUERY_CONG_PARAMS", Initialized, (CongParamsIn => congestion::QUERY_LEN), NONE, OBJECT,
         User::ALL, Query, Update(congestion::params), Input(congestion::params_template), if Firmware::is_ethernet;
     ModifyCongParams, "MODIFY_CONG_PARAMS", Initialized, (CongParamsIn [ReactionParams @ MODIFY_PARAMS, NotificationParams @ MODIFY_PARAMS] .. congestion::MODIFY_LEN => DONE), NONE, OBJECT,

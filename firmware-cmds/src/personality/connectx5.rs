@@ -3,7 +3,9 @@
 //! Identity is that of real cards (pci.ids, mstflint's list of devices). Of what else came with the ConnectX-5 its capability
 //! pages announce nothing: DC with more than one port, headers that rules rewrite, enhanced multi-packet sends.
 
-use hca_spec::caps::{Atomic, DeviceMemory, EthernetOffloads, General, atomic_operations, inline_mode};
+use hca_spec::caps::{
+    Atomic, DeviceMemory, EthernetOffloads, General, atomic_operations, inline_mode, uctx_cap,
+};
 
 use super::{FirmwareVersion, Pci, Personality, connectx4};
 
@@ -29,6 +31,8 @@ pub(super) fn personality() -> Personality {
         // Permissions that keys have: writes and reads stay in order all the same.
         general.set(General::RELAXED_ORDERING_WRITE, 1).set(General::RELAXED_ORDERING_READ, 1);
         general.set(General::RELAXED_ORDERING_WRITE_UMR, 1).set(General::RELAXED_ORDERING_READ_UMR, 1);
+        // Programs that talk to the firmware by fwctl. That later firmware has it is known; of which version on is not.
+        general.set(General::UCTX_CAP, general.get(General::UCTX_CAP) | uctx_cap::TOOLS_RESOURCES);
         general.set(General::TAG_MATCHING, 1).set(General::RNDV_OFFLOAD_RC, 1);
         general.set(General::LOG_TAG_MATCHING_LIST_SZ, LOG_TAGS).set(General::LOG_MAX_XRQ, LOG_XRQS);
     }

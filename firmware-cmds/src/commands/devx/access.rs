@@ -27,11 +27,15 @@ pub(super) fn check(fw: &Firmware, call: &Call<'_>) -> Result<(), Failure> {
     }
     let context = fw.icm.users.contexts.get(uid.into()).ok_or(NO_CONTEXT.got(uid))?;
     let owner = context.cap & uctx_cap::INTERNAL_DEV_RES != 0;
+    let tools = context.cap & uctx_cap::TOOLS_RESOURCES != 0;
     let allowed = match call.command.user.right {
+        _ if tools && call.command.user.tools => true,
         Right::Kernel => false,
         Right::DeviceOwners => owner,
         Right::Users => true,
     };
+    // Tools look at everybody's objects. By inference: fwctl lets them ask for contexts, and makes none itself.
+    let looks = tools && call.command.object.is_some_and(|object| object.action == Action::Query);
     if !allowed {
         return Err(NOT_ALLOWED.of(uid));
     }
@@ -39,6 +43,7 @@ pub(super) fn check(fw: &Firmware, call: &Call<'_>) -> Result<(), Failure> {
     if let Some(object) = call.target()
         && ![uid, SHARED].contains(&users.owner(object))
         && !(owner && object.kind == Kind::Eq)
+        && !looks
     {
         return Err(TARGET.of(object.number).got(users.owner(object)).exactly(uid));
     }

@@ -119,6 +119,36 @@ fn privileged_commands() {
     assert_eq!(object_as(&mut b, uid, Opcode::CreateGeneralObject, 0, 16).status(), Status::BadParam);
 }
 
+/// A context of fwctl reads and writes registers and looks at anybody's objects; it changes and destroys none, and one without the
+/// capability does none of it.
+#[test]
+fn contexts_of_tools() {
+    let personality = crate::Personality::named("connectx5").expect("a kind");
+    let mut b = Bench::initialized_with(crate::Config { personality, ..crate::Config::default() });
+    let rc = b.connection();
+    let (tools, other) = (context(&mut b, uctx_cap::TOOLS_RESOURCES), context(&mut b, 0));
+    let register = |b: &mut Bench, uid: u32, write: bool| {
+        const NODE_DESC: u32 = 0x6001;
+        let mut input = [0; 0x50];
+        put_be32(&mut input, 0, (Opcode::AccessReg as u32) << 16 | uid);
+        put_be32(&mut input, 4, u32::from(!write));
+        put_be32(&mut input, 8, NODE_DESC);
+        b.raw(&input, 0x50).status()
+    };
+    assert_eq!((register(&mut b, tools, true), register(&mut b, tools, false)), (Status::Ok, Status::Ok));
+    assert_eq!(register(&mut b, other, false), Status::BadOp);
+    for (op, number) in [(Opcode::QueryQp, rc.qp), (Opcode::QueryCq, rc.cq), (Opcode::QueryEq, rc.eq)] {
+        assert_eq!(object_as(&mut b, tools, op, number, 0x200).status(), Status::Ok, "{op:?}");
+        assert_ne!(object_as(&mut b, other, op, number, 0x200).status(), Status::Ok, "{op:?}");
+    }
+    for (op, number) in [(Opcode::DestroyQp, rc.qp), (Opcode::ToErrQp, rc.qp), (Opcode::DeallocPd, rc.pd)] {
+        assert_eq!(object_as(&mut b, tools, op, number, 16).status(), Status::BadResource, "{op:?}");
+    }
+    for op in [Opcode::TeardownHca, Opcode::CreateEq, Opcode::ManagePages] {
+        assert_eq!(object_as(&mut b, tools, op, 0, 0x110).status(), Status::BadOp, "{op:?}");
+    }
+}
+
 /// What belongs to one user is not there for another, neither as an object nor as a name in a context.
 #[test]
 fn others_objects() {

@@ -300,15 +300,18 @@ fn rows_have_their_users(port_kind: PortKind) {
         create.set(CreateUctxIn::CAP, cap);
         b.put(Opcode::CreateUctx, &create, 16).number()
     };
-    for (uid, least) in
-        [(context(0), Right::Users), (context(uctx_cap::INTERNAL_DEV_RES), Right::DeviceOwners)]
-    {
+    for (uid, least, tools) in [
+        (context(0), Right::Users, false),
+        (context(uctx_cap::INTERNAL_DEV_RES), Right::DeviceOwners, false),
+        (context(uctx_cap::TOOLS_RESOURCES), Right::Users, true),
+    ] {
         for command in offered(port_kind) {
             let mut input = command.template(&fixture);
             let mut header = InHeader::from_prefix_or_zero(&input);
             header.set(InHeader::UID, uid);
             input[..InHeader::SIZE].copy_from_slice(header.bytes());
-            let may = command.user.right == Right::Users || command.user.right == least;
+            let right = command.user.right;
+            let may = right == Right::Users || right == least || tools && command.user.tools;
             assert_eq!(run(&mut b, &input).status() != Status::BadOp, may, "{} of {uid}", command.name);
         }
     }
