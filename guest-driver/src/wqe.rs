@@ -11,8 +11,8 @@ use crate::umr::KeyChange;
 use hca_spec::bsf::{BSF_OCTWORDS, SetPsv};
 use hca_spec::ids::{Gid, Lid, Mkey, Qpn, Srqn};
 use hca_spec::wqe::{
-    AtomicMasks, AtomicSeg, AtomicSeg4, CE_ALWAYS, CE_ON_ERROR, Ctrl, DS_UNIT, Data, Datagram as DatagramSeg,
-    RemoteAddr, SendOpcode, TERMINATE_LKEY, UmrCtrl, WQEBB, XrcSeg, extended_atomic,
+    AtomicMasks, AtomicSeg, AtomicSeg4, CE_ALWAYS, CE_ON_ERROR, CE_ON_FIRST_ERROR, Ctrl, DS_UNIT, Data,
+    Datagram as DatagramSeg, RemoteAddr, SendOpcode, TERMINATE_LKEY, UmrCtrl, WQEBB, XrcSeg, extended_atomic,
 };
 
 mod frame;
@@ -199,8 +199,10 @@ pub struct SendRequest<'a> {
     pub op: SendOp,
     /// With which data.
     pub payload: Payload<'a>,
-    /// Whether success is reported. Failure always is.
+    /// Whether success is reported. Failure always is, but for what `quiet` says.
     pub signaled: bool,
+    /// Of one whose success is not reported: nor that it was flushed behind another's failure.
+    pub quiet: bool,
     /// Whether the peer's completion is solicited.
     pub solicited: bool,
     /// Whether to start only after all earlier RDMA reads are done.
@@ -218,7 +220,8 @@ impl<'a> SendRequest<'a> {
     pub const fn new(wr_id: u64, op: SendOp, sges: &'a [Sge]) -> Self {
         let payload = Payload::Gather(sges);
         let (signaled, solicited, fence) = (true, false, false);
-        Self { wr_id, op, payload, signaled, solicited, fence, srq: None, target: None, stream: 0 }
+        let (srq, target, stream) = (None, None, 0);
+        Self { wr_id, op, payload, signaled, quiet: false, solicited, fence, srq, target, stream }
     }
 
     /// A signalled send.
@@ -382,7 +385,12 @@ impl Wqe {
         ctrl.set(Ctrl::WQE_INDEX, index.into()).set(Ctrl::OPCODE, opcode as u32).set(Ctrl::QPN, qpn.0);
         ctrl.set(Ctrl::DS, (self.len / DS_UNIT) as u32).set(Ctrl::IMM, imm.unwrap_or(0));
         ctrl.set(Ctrl::OPMOD, opmod);
-        ctrl.set(Ctrl::CE, if request.signaled { CE_ALWAYS } else { CE_ON_ERROR });
+        let told = match (request.signaled, request.quiet) {
+            (true, _) => CE_ALWAYS,
+            (false, true) => CE_ON_FIRST_ERROR,
+            (false, false) => CE_ON_ERROR,
+        };
+        ctrl.set(Ctrl::CE, told);
         ctrl.set(Ctrl::SE, request.solicited.into()).set(Ctrl::FM, if request.fence { FENCE } else { 0 });
         ctrl.set(Ctrl::DCI_STREAM_CHANNEL_ID, request.stream.into());
         self.bytes[..Ctrl::SIZE].copy_from_slice(ctrl.bytes());

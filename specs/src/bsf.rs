@@ -28,6 +28,10 @@ layout! {
         MEMORY_FORMAT: 0xc [31:24];
         /// The memory domain's PSV.
         MEMORY_PSV: 0xc [23:0];
+        /// The wire domain's PSV of a transaction's signature, with its format; 0 = there is none (mlx5 driver, `struct mlx5_bsf`).
+        WIRE_TRANSACTION: 0x18 [31:0];
+        /// The same of the memory domain.
+        MEMORY_TRANSACTION: 0x1c [31:0];
     } views {
         /// T10-DIF of the wire domain.
         wire_dif, wire_dif_mut: 0x20 Dif;

@@ -214,12 +214,31 @@ pub mod cs_flags {
 
 /// [`Ctrl::CE`]: CQE only on error.
 pub const CE_ON_ERROR: u32 = 0;
-/// [`Ctrl::CE`]: CQE on error, flush on the first error.
+/// [`Ctrl::CE`]: CQE on the first error only: one that is flushed behind another's has none (SPDK and DPDK, field use).
 pub const CE_ON_FIRST_ERROR: u32 = 1;
 /// [`Ctrl::CE`]: CQE always.
 pub const CE_ALWAYS: u32 = 2;
 /// [`Ctrl::CE`]: CQE always, and an event.
 pub const CE_ALWAYS_EVENT: u32 = 3;
+
+/// What is said of a WQE whose opcode the adapter does not have: which of the family's it is, and what it would need (mlx5 driver,
+/// DPDK `mlx5_prm.h`, field use).
+pub const fn without_opcode(opcode: u32) -> &'static str {
+    match opcode {
+        0x0f => {
+            "opcode WAIT (waiting for another queue, or for a time): the capabilities of that are off (cd, wait_on_time)"
+        }
+        0x17 => "opcode SEND_EN (letting another queue go): the capability of that is off (cd)",
+        0x21 | 0x22 | 0x26 | 0x27 => {
+            "opcode GET_PSV, CHECK_PSV, RGET_PSV or RCHECK_PSV: signatures are those of keys only"
+        }
+        0x23 => "opcode DUMP (data that goes nowhere): the capabilities of what needs it are off (tls_tx)",
+        0x2c => "opcode FLOW_TBL_ACCESS (entries of flow tables by WQEs): the capabilities of that are off",
+        0x2d => "opcode ACCESS_ASO: there are no asynchronous objects (general_obj_types)",
+        0x2f => "opcode MMO (copies, compression, regular expressions): the capabilities of that are off",
+        _ => "unknown opcode",
+    }
+}
 
 /// Bits of [`UmrCtrl::MKEY_MASK`].
 pub mod umr_mask {

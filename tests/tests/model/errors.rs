@@ -9,7 +9,8 @@ use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::{EventType, cq_syndrome};
 use hca_spec::ids::Mkey;
 use hca_spec::qpc::QpState;
-use hca_tests::pair::{Options, PORT, pattern};
+use hca_tests::in_process::ModelBus;
+use hca_tests::pair::{Options, PORT, Pair, pattern};
 use hca_tests::rig::{assert_state, close, drain_events, everywhere, linked};
 
 #[test]
@@ -46,6 +47,40 @@ pub(crate) fn receiver_not_ready_for_too_long_is_an_error() {
         assert_eq!((wr_id, completion.syndrome()), (2, Some(Syndrome::WorkRequestFlushed)));
         assert_state(pair, 0, QpState::Error);
         assert_state(pair, 1, QpState::Rts);
+    });
+}
+
+/// What asks to be told of the first error only is told of its own, and not that it was flushed behind another's (CE 1); what asks for
+/// errors is told that, too (CE 0). Requests that are under way, and those that come later.
+#[test]
+pub(crate) fn only_the_first_error_is_told() {
+    everywhere(&Options::default(), |pair| {
+        let far = pair.ends[1].mr;
+        let write = |wr_id, key, quiet| SendRequest {
+            quiet,
+            signaled: false,
+            ..SendRequest::write(wr_id, &[], far.address, key).inline(b"x")
+        };
+        pair.send(0, &write(1, Mkey(far.key.0 ^ 0xff), true));
+        pair.send(0, &write(2, far.key, true));
+        pair.send(0, &write(3, far.key, false));
+        pair.send(0, &write(4, far.key, true));
+        let (wr_id, completion) = pair.sent(0);
+        assert_eq!((wr_id, completion.syndrome()), (1, Some(Syndrome::RemoteAccess)));
+        let flushed = |pair: &mut Pair<ModelBus>, expected| {
+            let (wr_id, completion) = pair.sent(0);
+            assert_eq!((wr_id, completion.syndrome()), (expected, Some(Syndrome::WorkRequestFlushed)));
+        };
+        flushed(pair, 3);
+        assert_eq!(pair.try_sent(0), None);
+        pair.send(0, &write(5, far.key, true));
+        pair.send(0, &write(6, far.key, false));
+        pair.send(0, &write(7, far.key, true));
+        pair.send(0, &SendRequest::write(8, &[], far.address, far.key).inline(b"x"));
+        flushed(pair, 6);
+        flushed(pair, 8);
+        assert_eq!(pair.try_sent(0), None);
+        assert_state(pair, 0, QpState::Error);
     });
 }
 

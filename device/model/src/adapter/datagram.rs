@@ -86,7 +86,7 @@ impl Core<'_> {
             let expected = "a send of at most 4096 bytes, with an address vector";
             Finding::new(subject, "send WQE", format!("WQE {index}: {why}"), expected, &rules::WQE_OPERATION)
         });
-        self.complete_send_error(now, qp, wqe.index, wqe.opcode as u32, syndrome);
+        self.complete_send_error(now, qp, wqe.into(), syndrome);
         self.fail_sends(now, qp, None);
         None
     }

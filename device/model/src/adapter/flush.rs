@@ -1,13 +1,38 @@
 //! Send queues of queue pairs in error: everything in them is completed, a bounded number in an event.
 
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
-use hca_spec::wqe::{Ctrl, WQEBB};
+use hca_spec::wqe::{CE_ON_FIRST_ERROR, Ctrl, WQEBB};
 
 use super::core::{Core, HcaEvent};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::send::{blocks_of, error_counters};
+use crate::engines::qp::wqe::Wqe;
 use crate::ground::event::{Event, Status};
 use crate::ground::time::Ps;
+
+/// A WQE that is completed in error.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Failed {
+    /// Its index.
+    pub(crate) index: u16,
+    /// Its opcode.
+    pub(crate) opcode: u32,
+    /// It asks to be told of the first error only: there is no CQE of it if another one's error flushes it.
+    pub(crate) quiet: bool,
+}
+
+impl Failed {
+    /// One that fails by itself, of which there is a CQE in any case.
+    pub(crate) fn by_itself(index: u16, opcode: u32) -> Self {
+        Self { index, opcode, quiet: false }
+    }
+}
+
+impl From<&Wqe> for Failed {
+    fn from(wqe: &Wqe) -> Self {
+        Self { index: wqe.index, opcode: wqe.opcode as u32, quiet: wqe.quiet }
+    }
+}
 
 /// Where memory answers later, so many WQEs are flushed in one go.
 pub(super) const FLUSH_STEP: usize = 32;
@@ -20,8 +45,8 @@ impl Core<'_> {
     pub(crate) fn flush_sends(&mut self, now: Ps, qp: &mut QueuePair, cause: Option<Syndrome>) {
         let mut syndrome = cause.unwrap_or(Syndrome::WorkRequestFlushed);
         self.write_due_completions(now, qp, Ps::MAX);
-        if let Some((index, opcode)) = self.abandon_frames(qp) {
-            self.complete_send_error(now, qp, index, opcode.into(), syndrome);
+        if let Some(failed) = self.abandon_frames(qp) {
+            self.complete_send_error(now, qp, failed, syndrome);
             syndrome = Syndrome::WorkRequestFlushed;
         }
         for message in qp.requester.abandon(FLUSH_MOST.into()).into_iter().filter(|m| !m.connect) {
@@ -29,7 +54,7 @@ impl Core<'_> {
                 self.cancel_offload(now, qp, &message.wqe, offload);
                 continue;
             }
-            self.complete_send_error(now, qp, message.wqe.index, message.wqe.opcode as u32, syndrome);
+            self.complete_send_error(now, qp, (&*message.wqe).into(), syndrome);
             syndrome = Syndrome::WorkRequestFlushed;
         }
         self.cancel_offloads(now, qp);
@@ -83,22 +108,28 @@ impl Core<'_> {
             }
             let ctrl = Ctrl::from_prefix_or_zero(&block);
             qp.sq.head = index.wrapping_add(blocks_of(&ctrl).min(available));
-            let wqe_index = ctrl.get(Ctrl::WQE_INDEX) as u16;
-            let opcode = ctrl.get(Ctrl::OPCODE);
-            self.complete_send_error(now, qp, wqe_index, opcode, Syndrome::WorkRequestFlushed);
+            let failed = Failed {
+                index: ctrl.get(Ctrl::WQE_INDEX) as u16,
+                opcode: ctrl.get(Ctrl::OPCODE),
+                quiet: ctrl.get(Ctrl::CE) == CE_ON_FIRST_ERROR,
+            };
+            self.complete_send_error(now, qp, failed, Syndrome::WorkRequestFlushed);
         }
     }
 
-    /// Completes a WQE with that opcode in error.
+    /// Completes a WQE in error. One that is flushed and wanted to be told of the first error only has no CQE, and counts nowhere: an
+    /// error of another has been told, or software took the queue there.
     pub(crate) fn complete_send_error(
         &mut self,
         now: Ps,
         qp: &mut QueuePair,
-        index: u16,
-        opcode: u32,
+        Failed { index, opcode, quiet }: Failed,
         syndrome: Syndrome,
     ) {
         self.write_due_completions(now, qp, Ps::MAX);
+        if quiet && syndrome == Syndrome::WorkRequestFlushed {
+            return self.note(now, Event::Done { qpn: qp.qpn, index, status: Status(Some(syndrome)) });
+        }
         for counter in error_counters(syndrome).into_iter().flatten() {
             self.function.fw.icm.count(qp.qpn, counter);
         }

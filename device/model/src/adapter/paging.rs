@@ -8,6 +8,7 @@ use hca_spec::wire::aeth;
 
 use super::Executor;
 use super::core::Core;
+use super::flush::Failed;
 use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::page_fault::{FaultCheck, FaultedWqe, PageWait, RdmaAccess, Resumed};
@@ -112,7 +113,8 @@ impl Core<'_> {
         match resumed {
             Resumed::Continues => {}
             Resumed::Datagram { index, opcode } => {
-                self.complete_send_error(now, qp, index, opcode as u32, Syndrome::LocalProtection);
+                let failed = Failed::by_itself(index, opcode as u32);
+                self.complete_send_error(now, qp, failed, Syndrome::LocalProtection);
                 self.fail_sends(now, qp, None);
             }
             Resumed::Message(psn) => _ = self.fail_message(now, qp, psn, Syndrome::LocalProtection),

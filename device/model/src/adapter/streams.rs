@@ -41,7 +41,7 @@ impl Core<'_> {
         context.errored_streams.insert(stream);
         let mut cause = syndrome;
         for message in qp.requester.abandon(usize::MAX).into_iter().filter(|m| !m.connect) {
-            self.complete_send_error(now, qp, message.wqe.index, message.wqe.opcode as u32, cause);
+            self.complete_send_error(now, qp, (&*message.wqe).into(), cause);
             cause = Syndrome::WorkRequestFlushed;
         }
         // Nothing was sent since the connection was made if the WQE itself was flushed: that one stays.

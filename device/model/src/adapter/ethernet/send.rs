@@ -11,6 +11,7 @@ use hca_spec::rules;
 use hca_spec::wire::Operation;
 
 use crate::adapter::core::Core;
+use crate::adapter::flush::Failed;
 use crate::engines::mkey::{Fault, TURN_STEPS};
 use crate::engines::nic::Refused;
 use crate::engines::nic::segment::{Lso, MAX_DATA};
@@ -120,10 +121,11 @@ impl Core<'_> {
     }
 
     /// Index and opcode of a WQE that was begun, with which nobody goes on.
-    pub(crate) fn abandon_frames(&mut self, qp: &QueuePair) -> Option<(u16, u8)> {
+    pub(crate) fn abandon_frames(&mut self, qp: &QueuePair) -> Option<Failed> {
         qp.frames?;
         let begun = self.function.frames.begun.remove(qp.qpn.0)?;
-        Some((begun.wqe.index, begun.wqe.opcode))
+        let EthWqe { index, opcode, quiet, .. } = begun.wqe;
+        Some(Failed { index, opcode: opcode.into(), quiet })
     }
 
     fn send_turn_of(&mut self, now: Ps, qp: &mut QueuePair, mut begun: Begun) -> Option<Ps> {
@@ -172,7 +174,7 @@ impl Core<'_> {
                 Syndrome::LocalProtection
             }
         };
-        self.complete_send_error(now, qp, index, opcode.into(), syndrome);
+        self.complete_send_error(now, qp, Failed::by_itself(index, opcode.into()), syndrome);
         self.fail_sends(now, qp, None);
     }
 

@@ -4,7 +4,7 @@
 
 use hca_spec::ether::{HEADER_SIZE, ethertype};
 use hca_spec::ids::Mkey;
-use hca_spec::wqe::{CE_ALWAYS, Ctrl, DS_UNIT, Data, EthOpcode, EthSeg};
+use hca_spec::wqe::{CE_ALWAYS, CE_ON_FIRST_ERROR, Ctrl, DS_UNIT, Data, EthOpcode, EthSeg, without_opcode};
 
 use super::Refused;
 use super::segment::MAX_DATA;
@@ -71,6 +71,8 @@ pub(crate) struct EthWqe {
     /// What the completion says.
     pub(crate) opcode: u8,
     pub(crate) signaled: bool,
+    /// Nobody is told if it is flushed ([`CE_ON_FIRST_ERROR`]).
+    pub(crate) quiet: bool,
     pub(crate) solicited: bool,
     pub(crate) work: Work,
 }
@@ -154,12 +156,13 @@ impl EthWqe {
         const SHORT: &str = "DS is too small for its segments";
         let ctrl = Ctrl::from_prefix_or_zero(cursor.bytes(Ctrl::SIZE, SHORT)?);
         let opcode = ctrl.get(Ctrl::OPCODE);
-        let known = EthOpcode::from_bits(opcode).ok_or(Refused::malformed("unknown opcode"))?;
+        let known = EthOpcode::from_bits(opcode).ok_or(Refused::malformed(without_opcode(opcode)))?;
         let mut wqe = Self {
             index: ctrl.get(Ctrl::WQE_INDEX) as u16,
             sqn: ctrl.get(Ctrl::QPN),
             opcode: opcode as u8,
             signaled: ctrl.get(Ctrl::CE) >= CE_ALWAYS,
+            quiet: ctrl.get(Ctrl::CE) == CE_ON_FIRST_ERROR,
             solicited: ctrl.get(Ctrl::SE) == 1,
             work: match known {
                 EthOpcode::Umr => Work::Umr,

@@ -7,8 +7,8 @@ use hca_spec::ids::Mkey;
 use hca_spec::mkc::Mkc;
 use hca_spec::qpc::ServiceType;
 use hca_spec::wqe::{
-    AtomicMasks, AtomicSeg, AtomicSeg4, CE_ALWAYS, Ctrl, DS_UNIT, Data, Datagram, RemoteAddr, SendOpcode,
-    UmrCtrl, WQEBB, XrcSeg, extended_atomic,
+    AtomicMasks, AtomicSeg, AtomicSeg4, CE_ALWAYS, CE_ON_FIRST_ERROR, Ctrl, DS_UNIT, Data, Datagram,
+    RemoteAddr, SendOpcode, UmrCtrl, WQEBB, XrcSeg, extended_atomic, without_opcode,
 };
 use hca_spec::xrq::TagSeg;
 use zerocopy::FromBytes;
@@ -35,6 +35,8 @@ pub(crate) struct Wqe {
     pub(crate) index: u16,
     pub(crate) opcode: SendOpcode,
     pub(crate) signaled: bool,
+    /// Nobody is told if it is flushed ([`CE_ON_FIRST_ERROR`]).
+    pub(crate) quiet: bool,
     pub(crate) solicited: bool,
     pub(crate) fence: bool,
     pub(crate) imm: u32,
@@ -139,6 +141,7 @@ impl Wqe {
             index,
             opcode,
             signaled: false,
+            quiet: false,
             solicited: false,
             fence: false,
             imm: 0,
@@ -176,6 +179,7 @@ impl Wqe {
             index,
             opcode,
             signaled,
+            quiet,
             solicited,
             fence,
             imm,
@@ -194,7 +198,7 @@ impl Wqe {
             length,
         } = self;
         (*index, *opcode, *imm, *length) = (0, SendOpcode::Nop, 0, 0);
-        (*signaled, *solicited, *fence) = (false, false, false);
+        (*signaled, *quiet, *solicited, *fence) = (false, false, false, false);
         (*remote, *atomic, *masks, *xrc_srqn) = (None, None, None, None);
         (*datagram, *target, *umr, *psv) = (None, None, None, None);
         (*stream, *tags, *offload) = (None, None, None);
@@ -212,9 +216,11 @@ impl Wqe {
         self.clear();
         let mut cursor = Cursor(bytes);
         let ctrl: Ctrl = cursor.take()?;
-        let opcode = SendOpcode::from_bits(ctrl.get(Ctrl::OPCODE)).ok_or(BadWqe("unknown opcode"))?;
+        let opcode = SendOpcode::from_bits(ctrl.get(Ctrl::OPCODE))
+            .ok_or(BadWqe(without_opcode(ctrl.get(Ctrl::OPCODE))))?;
         (self.index, self.opcode) = (ctrl.get(Ctrl::WQE_INDEX) as u16, opcode);
-        self.signaled = ctrl.get(Ctrl::CE) >= CE_ALWAYS;
+        let told = ctrl.get(Ctrl::CE);
+        (self.signaled, self.quiet) = (told >= CE_ALWAYS, told == CE_ON_FIRST_ERROR);
         self.solicited = ctrl.get(Ctrl::SE) == 1;
         // The small fence orders memory keys, which change in order anyway.
         self.fence = ctrl.get(Ctrl::FM) > FENCE_SMALL;
@@ -324,6 +330,17 @@ mod tests {
         let mut wqe = Wqe::unreadable(9);
         wqe.pieces = vec![Piece::Inline(Inline::from_elem(1, 4)); 3];
         wqe.parse(bytes, ServiceType::Rc, false).map(|()| wqe)
+    }
+
+    /// An opcode that others of the family have is named.
+    #[test]
+    fn opcodes_that_are_not_there() {
+        for (opcode, name) in [(0x0f, "WAIT"), (0x23, "DUMP"), (0x2f, "MMO"), (0x7f, "unknown opcode")] {
+            let mut c = ctrl(SendOpcode::Nop, 1);
+            c.set(Ctrl::OPCODE, opcode);
+            let BadWqe(why) = parse(c.bytes()).unwrap_err();
+            assert!(why.contains(name), "{opcode:#x}: {why}");
+        }
     }
 
     #[test]

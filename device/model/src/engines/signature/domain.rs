@@ -176,6 +176,11 @@ impl Plan {
     /// # Errors
     /// Why the adapter can't do what it says, in words.
     pub(crate) fn new(bsf: &Bsf) -> Result<Self, &'static str> {
+        if [Bsf::WIRE_TRANSACTION, Bsf::MEMORY_TRANSACTION].iter().any(|field| bsf.get(*field) != 0) {
+            return Err(
+                "its signature part (BSF) has a signature of a whole transaction (tfs_psv): there are those of blocks only",
+            );
+        }
         let same = bsf.get(Bsf::SAME_STRUCTURE) == 1;
         let memory = Domain::new(
             bsf.get(Bsf::MEMORY_FORMAT),
@@ -230,6 +235,17 @@ mod tests {
         d.set(Dif::APP_TAG, 0xabcd).set(Dif::REF_TAG, 0xffff_ffff).set(Dif::INCREMENT, 1);
         change(d);
         Plan::new(&bsf).unwrap()
+    }
+
+    /// A signature of a whole transaction is no signature of blocks: it is refused, and not ignored.
+    #[test]
+    fn transactions() {
+        assert!(Plan::new(&Bsf::new()).is_ok());
+        for field in [Bsf::WIRE_TRANSACTION, Bsf::MEMORY_TRANSACTION] {
+            let mut bsf = Bsf::new();
+            bsf.set(field, 7);
+            assert!(Plan::new(&bsf).is_err_and(|why| why.contains("transaction")));
+        }
     }
 
     #[test]
