@@ -199,7 +199,7 @@ mod tests {
             "| 0x200 | CREATE_MKEY | after INIT_HCA | 0x110 | 0x10 | makes `Mkey` | 0xc0 + list at 0x110 | all | create |",
         );
         line(
-            "| 0x303 | QUERY_EQ | after INIT_HCA | 0x10 | 0x110 | reports `Eq` |  | device owners | query |",
+            "| 0x303 | QUERY_EQ | after INIT_HCA | 0x10 | 0x110 | reports `Eq` |  | device owners, tools | query |",
         );
         line(
             "| 0x906 | DESTROY_SQ | after INIT_HCA, on Ethernet ports or with `blueflame = true` | 0x10 | 0x8 | destroys `Sq` |  | all | destroy |",
