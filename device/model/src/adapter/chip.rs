@@ -7,6 +7,7 @@ use hca_firmware::{Config, Port};
 
 use crate::adapter::core::Outbox;
 use crate::adapter::doorbells::Doorbells;
+use crate::adapter::ethernet::Copies;
 use crate::adapter::port::Ports;
 use crate::adapter::watch::Watch;
 use crate::engines::gateway::Spaces;
@@ -36,6 +37,8 @@ pub(crate) struct Chip {
     pub(crate) spaces: Spaces,
     /// Send doorbells that wait.
     pub(crate) doorbells: Doorbells,
+    /// Copies of frames that wait for receive queues.
+    pub(crate) copies: Copies,
     /// What goes wrong.
     pub(crate) script: Option<Box<Script>>,
 }
@@ -55,6 +58,7 @@ impl Chip {
             functions: 1,
             spaces: Spaces::default(),
             doorbells: Doorbells::default(),
+            copies: Copies::default(),
             script: None,
         }
     }
@@ -74,6 +78,8 @@ impl Chip {
             functions: _,
             spaces,
             doorbells,
+            // Each has its room until it is gone.
+            copies: _,
             script,
         } = self;
         *units = Units::new(timing);
@@ -147,6 +153,7 @@ impl Rebase for Chip {
             functions: _,
             spaces: _,
             doorbells: _,
+            copies: _,
             script,
         } = self;
         start.moves(by);

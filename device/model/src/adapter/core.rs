@@ -184,6 +184,8 @@ pub(crate) struct Departing {
     pub(crate) operation: Operation,
     /// So many bytes are kept free for it at the port.
     pub(crate) reserved: u32,
+    /// Not on a lane of the link: it is for the port itself.
+    pub(crate) own: bool,
     pub(crate) packet: Packet,
 }
 

@@ -24,6 +24,9 @@ use crate::link_layer::{Fate, LANES, Next, Outcome, Outlet, Packet, Sent};
 const OWN: u8 = LANES as u8;
 /// Turns of queues that wait for a port in one event: some 0.3 ms.
 const MOST_TURNS: usize = 256;
+/// Bytes that flow tables may add to a lane that has no room: a frame and its copies of 10 KB each, of which there may be 256, are made before it is
+/// known where they go. What they send beyond that is dropped.
+const FLOOD: usize = 4 << 20;
 /// Queues of senders that wait.
 const QUEUES: usize = LANES + 1;
 
@@ -96,6 +99,32 @@ impl PortOut {
         (own || self.outlet.has_room(lane, limit)) && self.returning.has_room(own)
     }
 
+    /// Whether frames may be made for a lane that its senders did not wait for.
+    fn takes_more(&self, lane: u8, limit: usize) -> bool {
+        match lane {
+            OWN => self.returning.has_room_behind(FLOOD),
+            lane => self.outlet.has_room(lane, limit.saturating_add(FLOOD)),
+        }
+    }
+
+    /// A packet of so many bytes is being made for a lane, or for the port itself.
+    #[inline]
+    fn reserve(&mut self, lane: u8, bytes: usize) {
+        match lane {
+            OWN => self.returning.make(bytes),
+            lane => self.outlet.reserve(lane, bytes),
+        }
+    }
+
+    /// It is there, or will not come.
+    #[inline]
+    pub(super) fn unreserve(&mut self, lane: u8, bytes: usize) {
+        match lane {
+            OWN => self.returning.made(bytes),
+            lane => self.outlet.unreserve(lane, bytes),
+        }
+    }
+
     /// Takes the turn of the one who waits for a lane, if somebody does.
     #[inline]
     pub(super) fn take_waiting(&mut self, lane: u8) -> Option<Ps> {
@@ -126,6 +155,12 @@ impl PortOut {
     }
 }
 
+/// Where a packet goes that is on that lane: if it is for the port itself (`own`), to none of the link's.
+#[inline]
+pub(super) fn lane_of(own: bool, lane: u8) -> u8 {
+    if own { OWN } else { lane }
+}
+
 /// Counts what packets have waited for credits at a port.
 #[inline]
 pub(super) fn count_waits(port: &mut Port, out: &mut PortOut) {
@@ -145,7 +180,7 @@ impl Core<'_> {
         !self.function.fw.config().may_manage && !for_itself()
     }
 
-    /// Takes a packet to a port later, at `at`. Returns the lane it will go by, which keeps room for it.
+    /// Takes a packet to a port later, at `at`. Returns where it will go, by a lane or to the port itself: that keeps room for it.
     pub(crate) fn launch(&mut self, at: Ps, port: u8, operation: Operation, mut packet: Packet) -> u8 {
         let (Some(own), Some(out)) = (self.chip.managed.port(port), self.chip.ports.get_mut(port)) else {
             return 0;
@@ -155,14 +190,15 @@ impl Core<'_> {
             nic.sent_down = nic.sent_down.wrapping_add(1);
             return 0;
         }
-        // What does not leave the adapter is in nobody's way.
-        let keeps = out.outlet.keeps(own, &packet);
-        let reserved = if keeps { 0 } else { packet.len() as u32 };
-        let lane = out.outlet.choose_lane(own, &mut packet);
-        out.outlet.reserve(lane, reserved as usize);
+        // What does not leave the adapter is in nobody's way on the link.
+        let own_packet = out.outlet.keeps(own, &packet);
+        let lane = lane_of(own_packet, out.outlet.choose_lane(own, &mut packet));
+        let reserved = packet.len() as u32;
+        out.reserve(lane, reserved as usize);
         self.note_sent(at, &packet);
-        self.schedule_port(at, HcaEvent::Depart(Departing { port, operation, reserved, packet }));
-        if keeps { OWN } else { lane }
+        let departing = Departing { port, operation, reserved, own: own_packet, packet };
+        self.schedule_port(at, HcaEvent::Depart(departing));
+        lane
     }
 
     /// Takes a packet to a port at time `at`. Returns the lane it goes by.
@@ -174,7 +210,7 @@ impl Core<'_> {
                 return 0;
             };
             let Fate { lane, .. } = out.outlet.admit(port, &mut packet);
-            if !self.lets_leave(at, &packet) {
+            if !self.lets_leave(at, number, &packet) {
                 return lane;
             }
         }
@@ -336,6 +372,38 @@ impl Core<'_> {
         })
     }
 
+    /// Which lane those frames of a queue of that priority, from the destination's address on, would have to wait for that nobody looked
+    /// at yet: none, if all have room.
+    pub(crate) fn lane_without_room<'f>(
+        &self,
+        port: u8,
+        priority: u8,
+        mut frames: impl Iterator<Item = &'f [u8]>,
+    ) -> Option<u8> {
+        let limit = self.chip.timing.egress_buffer();
+        let (own, out) = (self.chip.managed.port(port)?, self.chip.ports.get(port)?);
+        let full = |lane: &u8| !out.has_room(*lane, limit);
+        // Most of the time none is.
+        if !(0..=OWN).any(|lane| full(&lane)) {
+            return None;
+        }
+        let lane_of_frame = |frame| {
+            let (own, lane) = out.outlet.foresee(own, frame, priority);
+            lane_of(own, lane)
+        };
+        frames.find_map(|frame| Some(lane_of_frame(frame)).filter(full))
+    }
+
+    /// Whether a frame that flow tables made may go where it goes: there is some room, or little is there beyond that. It is a
+    /// discarded one otherwise.
+    pub(crate) fn takes_frame(&self, port: u8, packet: &Packet) -> bool {
+        let limit = self.chip.timing.egress_buffer();
+        let (Some(own), Some(out)) = (self.chip.managed.port(port), self.chip.ports.get(port)) else {
+            return true;
+        };
+        out.takes_more(lane_of(out.outlet.keeps(own, packet), packet.lane()), limit)
+    }
+
     /// A turn of this function that waited for a lane of a port and may be taken now. Those of others are scheduled.
     fn next_waiting(&mut self, now: Ps, port: u8) -> Option<HcaEvent> {
         let limit = self.chip.timing.egress_buffer();
@@ -430,9 +498,9 @@ impl Executor<'_> {
     /// A packet that was made is at its port.
     #[inline(always)]
     pub(crate) fn depart(&mut self, now: Ps, departing: Departing) {
-        let Departing { port, operation, reserved, packet } = departing;
+        let Departing { port, operation, reserved, own, packet } = departing;
         if let Some(out) = self.core.chip.ports.get_mut(port) {
-            out.outlet.unreserve(packet.lane(), reserved as usize);
+            out.unreserve(lane_of(own, packet.lane()), reserved as usize);
         }
         self.core.transmit(now, port, operation, packet);
         self.give_turns(now, port);

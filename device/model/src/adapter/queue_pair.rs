@@ -61,7 +61,7 @@ impl Executor<'_> {
             }
             // A send queue of frames: its driver counts anew, but the doorbell record is as it was before the reset until the
             // next doorbell (mlx5 driver, recovery of send queues).
-            (QpState::Reset, QpState::Rts) => {}
+            (QpState::Reset, QpState::Rts) => hw.lane = core.first_lane(hw),
             (_, QpState::Rts) => core.schedule(now, HcaEvent::SendDoorbell(qpn)),
             (QpState::Rts, QpState::SqDraining) => {
                 hw.drained_event = qp.drained_event;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 
-/// Bytes that may be on their way before senders wait: an estimate, far more than gathers while the receive pipeline keeps
+/// Bytes that may be on their way, those that are being made among them, before senders wait: an estimate, far more than gathers while the receive pipeline keeps
 /// up, and little memory of the server.
 const MOST: usize = 1 << 20;
 
@@ -23,6 +23,8 @@ pub(crate) struct Returned {
 /// What is on its way back to a port.
 #[derive(Debug, Default)]
 pub(crate) struct Returning {
+    /// Bytes of packets for the port itself that are being made: they have not come to it yet.
+    making: usize,
     bytes: usize,
     /// Of those, copies.
     copies: usize,
@@ -31,6 +33,18 @@ pub(crate) struct Returning {
 }
 
 impl Returning {
+    /// A packet for the port itself is being made.
+    #[inline]
+    pub(crate) fn make(&mut self, bytes: usize) {
+        self.making = self.making.saturating_add(bytes);
+    }
+
+    /// It has come to the port, or will not come.
+    #[inline]
+    pub(crate) fn made(&mut self, bytes: usize) {
+        self.making = self.making.saturating_sub(bytes);
+    }
+
     /// A packet begins its way.
     #[inline]
     pub(crate) fn begin(&mut self, packet: Returned) {
@@ -80,13 +94,18 @@ impl Returning {
     /// Whether more may be sent: to the port itself (`own`), or over the link, of which copies may come back.
     #[inline]
     pub(crate) fn has_room(&self, own: bool) -> bool {
-        if own { self.bytes < MOST } else { self.copies < MOST }
+        if own { self.has_room_behind(0) } else { self.copies < MOST }
+    }
+
+    /// Whether what is for the port itself is less than so many bytes beyond that.
+    pub(crate) fn has_room_behind(&self, bytes: usize) -> bool {
+        self.making.saturating_add(self.bytes) < MOST.saturating_add(bytes)
     }
 }
 
 impl Rebase for Returning {
     fn rebase(&mut self, by: Ps) {
-        let Self { bytes: _, copies: _, arrived } = self;
+        let Self { making: _, bytes: _, copies: _, arrived } = self;
         arrived.iter_mut().for_each(|(at, _)| at.rebase(by));
     }
 }
@@ -111,6 +130,25 @@ mod tests {
         assert!(!returning.has_room(true) && !returning.has_room(false));
         assert_eq!(returning.pass(Ps(12)), None);
         assert!(returning.has_room(true) && returning.has_room(false));
+    }
+
+    /// Packets are made faster than they come to the port: those are on their way, too.
+    #[test]
+    fn what_is_being_made_takes_room() {
+        let mut returning = Returning::default();
+        returning.make(MOST / 2);
+        assert!(returning.has_room(true));
+        returning.make(MOST / 2);
+        assert!(!returning.has_room(true) && returning.has_room(false));
+        assert_eq!(
+            returning.look_again(Ps(9), true),
+            None,
+            "what is made comes to the port, and says so then"
+        );
+        returning.made(MOST / 2);
+        assert!(returning.has_room(true));
+        returning.begin(Returned { bytes: MOST as u32 / 2, copy: false });
+        assert!(!returning.has_room(true));
     }
 
     /// Nobody else looks when the last packet has been received before somebody waits.

@@ -10,6 +10,7 @@ use hca_spec::wire::{Operation, aeth};
 
 use super::Executor;
 use super::core::{Core, Departing, HcaEvent};
+use super::port::lane_of;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::requester::Next as Turn;
 use crate::engines::qp::run::{Half, Planned};
@@ -115,9 +116,9 @@ impl Executor<'_> {
         runner: &mut Runner<'_>,
         moved: &mut impl FnMut(Moved),
     ) {
-        let Departing { port, operation, reserved, packet } = departing;
+        let Departing { port, operation, reserved, own, packet } = departing;
         if let Some(out) = self.core.chip.ports.get_mut(port) {
-            out.outlet.unreserve(packet.lane(), reserved as usize);
+            out.unreserve(lane_of(own, packet.lane()), reserved as usize);
         }
         self.core.transmit(now, port, operation, packet);
         match self.core.chip.out.is_empty() {

@@ -168,6 +168,15 @@ impl Outlet {
         }
     }
 
+    /// Whether a frame of these bytes, from the destination's address on, that a queue of that priority sends is for the port itself, and
+    /// which lane it is on. An InfiniBand port has no queues that send frames.
+    pub(crate) fn foresee(&self, port: &Port, frame: &[u8], priority: u8) -> (bool, u8) {
+        match self {
+            Self::Ib(_) => (false, 0),
+            Self::Eth(_) => eth::outlet::foresee(port, frame, priority),
+        }
+    }
+
     /// Puts a packet that comes to the port on its lane, and says where it goes; whether there is a cable is not asked.
     #[inline(always)]
     pub(crate) fn admit(&self, port: &Port, packet: &mut Packet) -> Fate {

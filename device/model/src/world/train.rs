@@ -211,12 +211,13 @@ impl Train {
             }
             HcaEvent::Depart(departing)
                 if departing.packet.is_referring()
+                    && !departing.own
                     && hca == self.from
                     && departing.port == self.way.from_port =>
             {
-                let Departing { port, operation, reserved, packet } = departing;
+                let Departing { port, operation, reserved, own, packet } = departing;
                 self.keep(Stage::Depart, key, packet)
-                    .map_err(|packet| HcaEvent::Depart(Departing { port, operation, reserved, packet }))
+                    .map_err(|packet| HcaEvent::Depart(Departing { port, operation, reserved, own, packet }))
             }
             HcaEvent::Receive(arrived)
                 if arrived.packet().is_referring()
@@ -265,7 +266,7 @@ impl Train {
 
     pub(super) fn departing(&self, packet: Packet) -> Departing {
         let (operation, reserved) = (packet.repr().operation, packet.len() as u32);
-        Departing { port: self.way.from_port, operation, reserved, packet }
+        Departing { port: self.way.from_port, operation, reserved, own: false, packet }
     }
 
     /// What a packet of `len` bytes that left by that lane occupies of the receiver's input buffer.

@@ -133,3 +133,23 @@ pub(crate) fn priorities_by_code_point() {
     let counted = lan.counted(1).rx.priorities;
     assert_eq!((counted[0].frames, counted[5].frames), (1, 1));
 }
+
+/// A queue that has sent nothing yet waits for its own priority, not for another that has no room.
+#[test]
+pub(crate) fn a_new_queue_waits_for_its_own_priority() {
+    let mut lan = Lan::cable();
+    set_class(&mut lan.stations[0], 0, |c| {
+        _ = c.set(EtsClass::R, 1).set(EtsClass::MAX_BW_UNITS, 3).set(EtsClass::MAX_BW_VALUE, 1);
+    });
+    let (to, from) = (lan.stations[1].mac, lan.stations[0].mac);
+    let slow = Flow::default().frame(to, from, None, false, &[0; LEN]);
+    (0..60).for_each(|_| lan.stations[0].send(&slow));
+    lan.simulation.run(Ps::from_us(20));
+    lan.stations[1].frames();
+    let station = &mut lan.stations[0];
+    let (mut sq, _cq) = queue(station, 4);
+    let data = [station.out(1 << 17, &Flow::default().frame(to, from, None, false, &[4; LEN]))];
+    sq.post(station.hca.bus_mut(), &FrameRequest::new(0, &[], &data)).expect("a free place");
+    lan.simulation.run(Ps::from_us(20));
+    assert!(lan.stations[1].frames().iter().any(|frame| frame[HEADERS] == 4), "it waits");
+}

@@ -12,6 +12,7 @@ pub(crate) mod groups;
 pub(crate) mod links;
 pub(crate) mod loss;
 pub(crate) mod merge;
+pub(crate) mod own_frames;
 pub(crate) mod queues;
 pub(crate) mod roce;
 pub(crate) mod sending;

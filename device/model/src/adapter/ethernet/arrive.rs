@@ -2,6 +2,7 @@
 
 use hca_spec::flow::TableType;
 
+use super::steer::Came;
 use super::{Way, count_frame};
 use crate::adapter::Executor;
 use crate::ground::time::Ps;
@@ -62,7 +63,7 @@ impl Executor<'_> {
             return now;
         }
         count_frame(own, &packet, Way::In { transport: false });
-        self.core.sniff(now, TableType::SnifferRx, &packet);
-        self.steer(now, port, packet)
+        self.core.sniff(now, (TableType::SnifferRx, port), &packet);
+        self.steer(now, Came { port, copied: false }, packet)
     }
 }

@@ -69,7 +69,9 @@ impl Executor<'_> {
         let inbound = Inbound { after: now, takes_receive: true, completes: true, ..Inbound::default() };
         let at = self.core.chip.units.receive(now, rqn.0, self.core.chip.timing.deliver(), inbound);
         let at = self.in_order(rqn, at);
-        let queued = QueuedFrame { rqn, steered, headers, packet: Packet::frame(frame) };
+        // Each frame that is in it had room, or there would be none to tell of.
+        let room = Some(self.core.chip.copies.owed(frame.len()));
+        let queued = QueuedFrame { rqn, steered, headers, packet: Packet::frame(frame), room };
         self.core.schedule(at, HcaEvent::QueueFrame(Box::new(queued)));
     }
 

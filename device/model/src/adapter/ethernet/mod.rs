@@ -7,6 +7,7 @@
 //! ```
 
 mod arrive;
+mod copies;
 mod merge;
 mod receive;
 mod send;
@@ -27,6 +28,7 @@ use crate::ground::slots::Slots;
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
 
+pub(crate) use copies::Copies;
 pub(crate) use merge::MergedFrame;
 pub(crate) use receive::QueuedFrame;
 use send::Begun;

@@ -8,6 +8,7 @@ use hca_spec::queue::Wq;
 use hca_spec::rq::Rqc;
 use hca_spec::wqe::SrqNext;
 
+use super::copies::CopyRoom;
 use crate::adapter::Executor;
 use crate::adapter::core::{Core, HcaEvent};
 use crate::adapter::flush::FLUSH_MOST;
@@ -32,6 +33,8 @@ pub(crate) struct QueuedFrame {
     pub(crate) headers: Headers,
     /// Its bytes are there ([`Packet::as_frame`] was called).
     pub(crate) packet: Packet,
+    /// Of a copy, and of what is merged: the room that it has.
+    pub(crate) room: Option<CopyRoom>,
 }
 
 /// A queue that a frame goes to.
@@ -69,9 +72,10 @@ fn rules_of(rq: &Rq) -> ReceiveRules {
 impl Executor<'_> {
     /// A frame has passed the receive pipeline, to its queue.
     pub(crate) fn queue_frame(&mut self, now: Ps, queued: QueuedFrame) {
-        let QueuedFrame { rqn, steered, headers, mut packet } = queued;
+        let QueuedFrame { rqn, steered, headers, mut packet, room } = queued;
         self.core.frame_to_queue(now, rqn, packet.as_frame(), &headers, steered);
         packet.retire();
+        drop(room);
     }
 
     /// A receive queue was modified.

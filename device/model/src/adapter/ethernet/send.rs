@@ -62,6 +62,14 @@ struct Times {
     departs: Ps,
 }
 
+/// What a turn of a send queue came to.
+enum Turn {
+    /// Frames were made, or there were none.
+    Made(Times),
+    /// Nothing: they go where the port has no room. The queue waits for that.
+    Waits,
+}
+
 /// Frames of a WQE that are made and sent in one turn: LSO may ask for 2^18, which would take a second. A WQE of the mlx5 driver with
 /// 64 KiB of data and an MSS of 1448 has 46. What a turn costs besides is their data, at most 256 KiB
 /// ([`crate::engines::nic::segment::MAX_DATA`]).
@@ -131,7 +139,11 @@ impl Core<'_> {
     fn send_turn_of(&mut self, now: Ps, qp: &mut QueuePair, mut begun: Begun) -> Option<Ps> {
         let (index, opcode) = (begun.wqe.index, begun.wqe.opcode);
         let times = match self.send_some(now, qp, &mut begun) {
-            Ok(times) => times,
+            Ok(Turn::Made(times)) => times,
+            Ok(Turn::Waits) => {
+                self.function.frames.begun.insert(qp.qpn.0, Box::new(begun));
+                return Some(now);
+            }
             Err(stopped) => {
                 self.frames_failed(now, qp, (index, opcode), &stopped);
                 return None;
@@ -178,7 +190,7 @@ impl Core<'_> {
         self.fail_sends(now, qp, None);
     }
 
-    fn send_some(&mut self, now: Ps, qp: &mut QueuePair, begun: &mut Begun) -> Result<Times, Stopped> {
+    fn send_some(&mut self, now: Ps, qp: &mut QueuePair, begun: &mut Begun) -> Result<Turn, Stopped> {
         let Begun { wqe, frames, bytes } = begun;
         let Some(tis) =
             qp.frames.and_then(|queue| queue.tis).and_then(|tis| self.function.fw.icm.tiss.get(tis))
@@ -198,13 +210,21 @@ impl Core<'_> {
             service = wqe_time + one;
         }
         let range = self.frames_of_turn(wqe, *frames);
-        for built in self.build_frames(qp, wqe, range, max_frame)? {
+        let built = self.build_frames(qp, wqe, range, max_frame)?;
+        // The turn was for the lane of what was sent last.
+        let priority = tis.prio >> TIS_PRIORITY;
+        let bytes_of = built.iter().map(|built| built.bytes.as_slice());
+        if let Some(lane) = self.lane_without_room(qp.port(), priority, bytes_of) {
+            qp.lane = lane;
+            return Ok(Turn::Waits);
+        }
+        for built in built {
             *frames = frames.saturating_add(1);
             *bytes = bytes.saturating_add((built.bytes.len() + FCS_SIZE) as u64);
             times = self.send_frame(now, qp, (wqe.index, service), built, &tis);
             service = further;
         }
-        Ok(times)
+        Ok(Turn::Made(times))
     }
 
     /// Which frames of a WQE a turn sends at most, if so many were sent.
@@ -243,6 +263,12 @@ impl Core<'_> {
     /// Whether a WQE of a send queue was begun.
     pub(crate) fn has_begun(&self, qp: &QueuePair) -> bool {
         qp.frames.is_some() && self.function.frames.begun.get(qp.qpn.0).is_some()
+    }
+
+    /// The lane that a send queue waits for before it has sent something.
+    pub(crate) fn first_lane(&self, qp: &QueuePair) -> u8 {
+        let tis = qp.frames.and_then(|queue| queue.tis).and_then(|tis| self.function.fw.icm.tiss.get(tis));
+        tis.map_or(0, |tis| tis.prio >> TIS_PRIORITY)
     }
 
     /// How long a queue that keeps to a rate waits when it has sent so many bytes.
@@ -369,8 +395,13 @@ impl Core<'_> {
                 None if i + 1 == count => packet.take(),
                 None => packet.clone(),
             };
-            if let Some(leaving) = leaving {
-                qp.lane = self.launch(departs, qp.port(), operation, leaving);
+            match leaving {
+                // What tables send elsewhere than where the queue has waited for room.
+                Some(leaving) if lookups.tables > 0 && !self.takes_frame(qp.port(), &leaving) => {
+                    self.discarded_by_tables(qp.port());
+                }
+                Some(leaving) => qp.lane = self.launch(departs, qp.port(), operation, leaving),
+                None => {}
             }
         }
         Times { free, departs }

@@ -19,9 +19,18 @@ use crate::link_layer::Packet;
 use crate::units::{Inbound, Lookups};
 use crate::wire::ethernet::{Headers, is_multicast};
 
+/// How a frame came to its tables.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Came {
+    /// By that port, in or out.
+    pub(super) port: u8,
+    /// It is a copy: the frame itself went elsewhere, and its place in the input buffer with it.
+    pub(super) copied: bool,
+}
+
 impl Executor<'_> {
-    /// Takes a frame through the flow tables to receive queues. Returns when its place in the input buffer is free.
-    pub(super) fn steer(&mut self, now: Ps, port: u8, mut packet: Packet) -> Ps {
+    /// Takes a frame that came to a port through the flow tables to receive queues. Returns when its place in the input buffer is free.
+    pub(super) fn steer(&mut self, now: Ps, came: Came, mut packet: Packet) -> Ps {
         let frame = packet.as_frame();
         let Some(headers) = self.core.headers(frame) else { return now };
         let inner = headers.inner(frame);
@@ -29,12 +38,12 @@ impl Executor<'_> {
         let mut verdict = std::mem::take(&mut self.core.function.frames.verdict);
         self.core.walk(now, TableType::NicRx, frame, &sight, &mut verdict);
         if verdict.missed > 0
-            && let Some(ethernet) = self.core.chip.managed.port_mut(port).and_then(|p| p.ethernet_mut())
+            && let Some(ethernet) = self.core.chip.managed.port_mut(came.port).and_then(|p| p.ethernet_mut())
         {
             let missed = &mut ethernet.counters.steering_discards;
             *missed = missed.wrapping_add(verdict.missed.into());
         }
-        let free = self.core.hand_out(now, &verdict, (&headers, inner.as_ref()), packet);
+        let free = self.core.hand_out(now, came, &verdict, (&headers, inner.as_ref()), packet);
         self.core.function.frames.verdict = verdict;
         free
     }
@@ -55,10 +64,12 @@ impl Core<'_> {
         steering.walk(kind, &Frame { bytes, sight, parser, vxlan: steering.vxlan, now }, verdict);
     }
 
-    /// A frame goes to the receive queues of the TIRs that tables sent it to. Returns when its place in the input buffer is free.
+    /// A frame goes to the receive queues of the TIRs that tables sent it to. Returns when its place in the input buffer is free. Copies
+    /// for which there is no room are dropped, and counted at the port.
     pub(super) fn hand_out(
         &mut self,
         now: Ps,
+        came: Came,
         verdict: &Verdict,
         (headers, inner): (&Headers, Option<&Headers>),
         packet: Packet,
@@ -81,18 +92,25 @@ impl Core<'_> {
         let after = self.chip.units.frame_in(now, lookups);
         let mut free = after;
         let mut last = Some(packet);
-        let count = queues.len();
+        let (count, mut dropped) = (queues.len(), 0u64);
         for (i, Addressed { rqn, steered, merge, changed }) in queues.drain(..).enumerate() {
+            let is_copy = came.copied || i > 0 || merge.is_some();
+            let octets = changed.as_ref().map_or(octets, |changed| changed.packet.frame_bytes().len());
+            let room = if is_copy { self.chip.copies.room(octets) } else { None };
+            if is_copy && room.is_none() {
+                dropped += 1;
+                continue;
+            }
             // The last takes the frame, those before it copies; what tables changed is a frame of its own.
-            let (headers, octets, packet) = match changed {
+            let (headers, packet) = match changed {
                 Some(changed) => {
                     let changed = *changed;
-                    (changed.headers, changed.packet.frame_bytes().len(), Some(changed.packet))
+                    (changed.headers, Some(changed.packet))
                 }
-                None => (*headers, octets, if i + 1 == count { last.take() } else { last.clone() }),
+                None => (*headers, if i + 1 == count { last.take() } else { last.clone() }),
             };
             let Some(packet) = packet else { continue };
-            let queued = QueuedFrame { rqn, steered, headers, packet };
+            let queued = QueuedFrame { rqn, steered, headers, packet, room };
             if let Some(rules) = merge {
                 let frame = Box::new(MergedFrame { queued, rules });
                 self.schedule(after, HcaEvent::MergeFrame(frame));
@@ -108,6 +126,13 @@ impl Core<'_> {
         self.function.frames.queues = queues;
         if let Some(packet) = last {
             packet.retire();
+        }
+        if dropped > 0
+            && let Some(ethernet) = self.chip.managed.port_mut(came.port).and_then(|p| p.ethernet_mut())
+        {
+            let discards = &mut ethernet.counters.rx.discards;
+            *discards = discards.wrapping_add(dropped);
+            tracing::debug!(hca = self.chip.name, %now, dropped, "copies of a frame were dropped: too many wait");
         }
         free
     }
@@ -244,12 +269,17 @@ impl Core<'_> {
         self.function.frames.verdict = verdict;
         if copies.is_empty() {
             tracing::debug!(hca = self.chip.name, %now, "SQ {sqn}: a frame was dropped by flow tables");
-            if let Some(ethernet) = self.chip.managed.port_mut(port).and_then(|p| p.ethernet_mut()) {
-                let discards = &mut ethernet.counters.tx.discards;
-                *discards = discards.wrapping_add(1);
-            }
+            self.discarded_by_tables(port);
         }
         (copies, lookups)
+    }
+
+    /// A frame that is sent does not leave by its port: flow tables say so, or sent it where there is no room.
+    pub(super) fn discarded_by_tables(&mut self, port: u8) {
+        if let Some(ethernet) = self.chip.managed.port_mut(port).and_then(|p| p.ethernet_mut()) {
+            let discards = &mut ethernet.counters.tx.discards;
+            *discards = discards.wrapping_add(1);
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 use hca_firmware::steering::{Target, Verdict};
 use hca_spec::flow::TableType;
 
+use super::steer::Came;
 use crate::adapter::Executor;
 use crate::adapter::core::Core;
 use crate::engines::nic::flow_key::sight;
@@ -33,9 +34,9 @@ impl Core<'_> {
         steering.root(TableType::SnifferTx).is_some() || steering.root(TableType::RdmaTx).is_some()
     }
 
-    /// What becomes of a packet in the tables of a type, if there are some: copies for TIRs are on their way then. Nothing is known
-    /// of one without headers.
-    fn look(&mut self, now: Ps, kind: TableType, packet: &Packet) -> Option<Verdict> {
+    /// What becomes of a packet of a port in the tables of a type, if there are some: copies for TIRs are on their way then. Nothing is
+    /// known of one without headers.
+    fn look(&mut self, now: Ps, (kind, port): (TableType, u8), packet: &Packet) -> Option<Verdict> {
         self.function.fw.icm.steering.root(kind)?;
         let mut copy = packet.clone();
         // Copies are for whoever wants them, its own sender's too.
@@ -46,31 +47,32 @@ impl Core<'_> {
         let mut verdict = Verdict::default();
         self.walk(now, kind, frame, &sight(&headers, inner.as_ref()), &mut verdict);
         if verdict.deliveries.iter().any(|delivery| matches!(delivery.to, Target::Tir(_))) {
-            self.hand_out(now, &verdict, (&headers, inner.as_ref()), copy);
+            let came = Came { port, copied: true };
+            self.hand_out(now, came, &verdict, (&headers, inner.as_ref()), copy);
         }
         Some(verdict)
     }
 
-    /// Copies of a packet, to whom a sniffer's tables send them.
-    pub(super) fn sniff(&mut self, now: Ps, kind: TableType, packet: &Packet) {
-        drop(self.look(now, kind, packet));
+    /// Copies of a packet of a port, to whom a sniffer's tables send them.
+    pub(super) fn sniff(&mut self, now: Ps, tables: (TableType, u8), packet: &Packet) {
+        drop(self.look(now, tables, packet));
     }
 
-    /// Whether what is sent leaves, as far as tables of RoCE packets say so; sniffers get a copy of what does.
+    /// Whether what is sent by a port leaves, as far as tables of RoCE packets say so; sniffers get a copy of what does.
     #[cold]
-    pub(crate) fn lets_leave(&mut self, now: Ps, packet: &Packet) -> bool {
+    pub(crate) fn lets_leave(&mut self, now: Ps, port: u8, packet: &Packet) -> bool {
         if !packet.is_frame() {
             return true;
         }
         if packet.is_built()
-            && let Some(verdict) = self.look(now, TableType::RdmaTx, packet)
+            && let Some(verdict) = self.look(now, (TableType::RdmaTx, port), packet)
             && !verdict.deliveries.iter().any(|delivery| delivery.to == Target::Wire)
         {
             tracing::debug!(hca = self.chip.name, %now, "packet dropped: tables of RoCE packets that are sent");
             self.note_dropped(now, packet);
             return false;
         }
-        self.sniff(now, TableType::SnifferTx, packet);
+        self.sniff(now, (TableType::SnifferTx, port), packet);
         true
     }
 }
@@ -82,10 +84,10 @@ impl Executor<'_> {
         if !packet.is_frame() || packet.check_link().is_err() {
             return true;
         }
-        self.core.sniff(now, TableType::SnifferRx, packet);
-        let Some(verdict) = self.core.look(now, TableType::RdmaRx, packet) else { return true };
+        self.core.sniff(now, (TableType::SnifferRx, port), packet);
+        let Some(verdict) = self.core.look(now, (TableType::RdmaRx, port), packet) else { return true };
         if verdict.deliveries.iter().any(|delivery| delivery.to == Target::Onward) {
-            self.steer(now, port, packet.clone());
+            self.steer(now, Came { port, copied: true }, packet.clone());
         }
         let up = verdict.deliveries.iter().any(|delivery| delivery.to == Target::Transport);
         if !up {

@@ -5,6 +5,7 @@
 use hca_firmware::Port;
 use hca_spec::mad::port_state;
 
+use super::frame::peek;
 use super::is_own;
 use crate::link_layer::Packet;
 use crate::link_layer::ib::egress::Egress;
@@ -21,6 +22,14 @@ pub(crate) struct EthOutlet {
 pub(in crate::link_layer) fn keeps(port: &Port, packet: &Packet) -> bool {
     let dmac = packet.eth().dmac;
     !dmac.is_group() && is_own(port, dmac)
+}
+
+/// Whether a frame of these bytes, from the destination's address on, that a queue of that priority sends is for the port itself, and
+/// which lane it is on.
+pub(in crate::link_layer) fn foresee(port: &Port, frame: &[u8], priority: u8) -> (bool, u8) {
+    let (mut address, _) = peek(frame);
+    address.queued(priority);
+    (!address.dmac.is_group() && is_own(port, address.dmac), address.priority())
 }
 
 impl EthOutlet {

@@ -157,6 +157,7 @@ impl World {
             HcaEvent::Depart(departing) => {
                 let packet = &departing.packet;
                 let fits = departing.port == from_port
+                    && !departing.own
                     && departing.reserved as usize == packet.len()
                     && packet.lane() == lane
                     && is_one(packet, (cursor, peer));
