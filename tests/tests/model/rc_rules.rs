@@ -28,7 +28,11 @@ struct PlayedPeer {
 
 impl PlayedPeer {
     fn new(rts: RtsAttr) -> Self {
-        let mut pair = linked(&Options { rts, ..Options::default() }, Faults::default(), 1);
+        Self::of(&Options { rts, ..Options::default() })
+    }
+
+    fn of(options: &Options) -> Self {
+        let mut pair = linked(options, Faults::default(), 1);
         // The real peer falls silent; its number and LID are ours.
         pair.hcas[1].qp_to_reset(&mut pair.ends[1].qp).expect("2RST");
         let simulation = pair.hcas[0].bus_mut().simulation().clone();
@@ -56,6 +60,12 @@ impl PlayedPeer {
     }
 
     fn inject(&mut self, change: impl FnOnce(&mut Repr), payload: &[u8]) {
+        self.inject_at_once(change, payload);
+        self.settle();
+    }
+
+    /// The same, before anything else happens.
+    fn inject_at_once(&mut self, change: impl FnOnce(&mut Repr), payload: &[u8]) {
         let mut repr = Repr {
             transport: Transport::Rc,
             migrated: true,
@@ -70,7 +80,6 @@ impl PlayedPeer {
         });
         let packet = packet.expect("the payload is there");
         self.simulation.world(|world, now| world.inject_packet(now, HcaId(0), packet));
-        self.settle();
     }
 
     /// An ACK or NAK of the peer.
@@ -334,6 +343,68 @@ pub(crate) fn duplicate_reads_are_answered_from_where_they_ask() {
     assert_eq!(played.sent_packets(), 0, "it would end beyond the read that was executed");
     played.read_request(0x7f_0000, 1);
     assert_eq!(played.sent_packets(), 1, "a sequence error");
+}
+
+/// Answers wait behind a long response: of a peer that asks on and on no more than of one that keeps to the rules.
+#[test]
+pub(crate) fn answers_that_wait_are_few() {
+    const LEN: u32 = 4 << 20;
+    const AGAIN: usize = 1000;
+    /// Those that are not responses (`engines/qp/answers.rs`), with 16 resources.
+    const MOST: u32 = 4 * 16 + 64;
+    let packets = LEN / MTU as u32;
+    for atomic in [true, false] {
+        let rts = RtsAttr { timeout: NEVER, ..RtsAttr::default() };
+        let mut played = PlayedPeer::of(&Options { rts, memory: LEN as usize, ..Options::default() });
+        let here = played.pair.ends[0].mr;
+        let reth = Some(RethRepr { va: here.address, rkey: here.key, len: LEN });
+        played.inject_at_once(
+            |r| (r.operation, r.psn, r.reth) = (Operation::ReadRequest, Psn::new(0), reth),
+            &[],
+        );
+        let eth = AtomicRepr { va: here.address, rkey: here.key, swap_add: 1, compare: 0, masks: None };
+        for _ in 0..AGAIN {
+            // The same atomic; or a send, for which there is no receive.
+            let request = |r: &mut Repr| {
+                (r.operation, r.psn) = (Operation::SendOnly, Psn::new(packets));
+                if atomic {
+                    (r.operation, r.atomic) = (Operation::FetchAdd, Some(eth));
+                }
+            };
+            played.inject_at_once(request, &[]);
+        }
+        played.simulation.run(Ps::from_ms(2));
+        let answers = played.sent_packets() - packets;
+        assert!(
+            (1..=if atomic { 1 } else { MOST }).contains(&answers),
+            "{answers} answers, atomic: {atomic}"
+        );
+        if atomic {
+            assert_eq!(played.pair.ends[0].bytes(0, 8), 1u64.to_le_bytes());
+        }
+        assert_state(&mut played.pair, 0, QpState::Rts);
+    }
+}
+
+/// More atomics at once than the responder has resources for, too.
+#[test]
+pub(crate) fn the_responders_depth_is_a_limit_of_atomics() {
+    let mut played = PlayedPeer::silent(16);
+    let here = played.pair.ends[0].mr;
+    let reth = Some(RethRepr { va: here.address, rkey: here.key, len: 1 << 16 });
+    let first = (1 << 16) / MTU as u32;
+    played
+        .inject_at_once(|r| (r.operation, r.psn, r.reth) = (Operation::ReadRequest, Psn::new(0), reth), &[]);
+    for i in 0..16 {
+        let eth = AtomicRepr { va: here.address, rkey: here.key, swap_add: 1, compare: 0, masks: None };
+        played.inject_at_once(
+            |r| (r.operation, r.psn, r.atomic) = (Operation::FetchAdd, Psn::new(first + i), Some(eth)),
+            &[],
+        );
+    }
+    played.settle();
+    assert_state(&mut played.pair, 0, QpState::Error);
+    assert_eq!(played.pair.ends[0].bytes(0, 8), 15u64.to_le_bytes());
 }
 
 /// More reads at once than the responder has resources for: an invalid request.

@@ -146,8 +146,8 @@ impl Core<'_> {
             },
             operation if operation.is_atomic() => {
                 // One whose result is not kept any more is dropped in silence.
-                if let Some(original) = qp.responder.saved_atomic(repr.psn) {
-                    self.queue_atomic(now, qp, repr.psn, qp.responder.msn, (original, now));
+                if let Some(original) = qp.responder.atomic_again(repr.psn) {
+                    self.queue_atomic(now, qp, (repr.psn, true), qp.responder.msn, (original, now));
                 }
             }
             _ => {
@@ -417,7 +417,7 @@ impl Core<'_> {
         qp.remember(Resource::Atomic { psn: repr.psn, original });
         let msn = qp.responder.next_msn();
         let ready = self.chip.units.atomic(now, qp.qpn.0, va);
-        self.queue_atomic(now, qp, repr.psn, msn, (original, ready));
+        self.queue_atomic(now, qp, (repr.psn, false), msn, (original, ready));
         Ok(())
     }
 
@@ -460,25 +460,30 @@ impl Core<'_> {
         self.queue_response(now, qp, Response::Read(read));
     }
 
-    /// Queues the answer to an atomic, which is executed at `ready`.
+    /// Queues the answer to an atomic, which is executed at `ready`; `again`: the request is a duplicate.
     fn queue_atomic(
         &mut self,
         now: Ps,
         qp: &mut QueuePair,
-        psn: Psn,
+        (psn, again): (Psn, bool),
         msn: u32,
         (original, ready): (u64, Ps),
     ) {
         let syndrome = self.positive(qp);
-        self.queue_response(now, qp, Response::Atomic { psn, syndrome, msn, original, ready });
+        self.queue_response(now, qp, Response::Atomic { psn, syndrome, msn, original, ready, again });
     }
 
-    /// Queues an ACK (to which the credits are added) or a NAK.
+    /// Queues an ACK (to which the credits are added) or a NAK. One that the peer asks for again is lost if more wait than those of a peer that
+    /// keeps to the rules.
     pub(crate) fn answer(&mut self, now: Ps, qp: &mut QueuePair, psn: Psn, syndrome: u32) {
         let positive = syndrome & aeth::KIND_MASK == aeth::ACK;
         let syndrome = if positive { self.positive(qp) } else { syndrome };
+        let coalesced = positive && qp.responder.coalesce(psn, syndrome);
+        if !coalesced && is_asked_for_again(syndrome) && !qp.has_room_for_answer() {
+            return;
+        }
         self.note(now, Event::Answer { qpn: qp.qpn, psn, syndrome: syndrome as u8 });
-        if !(positive && qp.responder.coalesce(psn, syndrome)) {
+        if !coalesced {
             let msn = qp.responder.msn;
             self.queue_response(now, qp, Response::Ack { psn, syndrome, msn });
         }
@@ -594,6 +599,12 @@ impl Core<'_> {
         self.begin_run(qp, Half::Responder);
         Some(free)
     }
+}
+
+/// Whether a peer that does not get that answer asks again: the connection goes on.
+fn is_asked_for_again(syndrome: u32) -> bool {
+    matches!(syndrome & aeth::KIND_MASK, aeth::ACK | aeth::RNR_NAK)
+        || syndrome == aeth::NAK | aeth::PSN_SEQUENCE_ERROR
 }
 
 /// Whose turn it is to answer.

@@ -29,6 +29,8 @@ pub(crate) enum Response {
         original: u64,
         /// When it is executed.
         ready: Ps,
+        /// The request is a duplicate, and has no responder resource of its own.
+        again: bool,
     },
     Read(ReadLeft),
 }
@@ -114,7 +116,16 @@ fn ack(syndrome: u32, msn: u32) -> Option<AethRepr> {
     Some(AethRepr { syndrome: syndrome as u8, msn })
 }
 
+/// ACKs and NAKs that may wait beside those that come between responses to reads and atomics.
+const SPARE_ANSWERS: usize = 64;
+
 impl QueuePair {
+    /// Whether an ACK or a NAK may wait for its turn. Of responses to reads and atomics as many wait as there are resources, twice if all of them come
+    /// again, with an ACK or a NAK behind each: those that follow each other are one.
+    pub(crate) fn has_room_for_answer(&self) -> bool {
+        self.responder.queue.len() < self.params.rra_max.saturating_mul(4).saturating_add(SPARE_ANSWERS)
+    }
+
     /// The AETH of an answer that belongs to the MSN of now.
     pub(crate) fn aeth(&self, syndrome: u32) -> Option<AethRepr> {
         ack(syndrome, self.responder.msn)
@@ -135,7 +146,7 @@ impl QueuePair {
             Response::Ack { psn, syndrome, msn } => {
                 (repr.operation, repr.psn, repr.aeth) = (Operation::Acknowledge, psn, ack(syndrome, msn));
             }
-            Response::Atomic { psn, syndrome, msn, original, ready } => {
+            Response::Atomic { psn, syndrome, msn, original, ready, .. } => {
                 executed = ready;
                 (repr.operation, repr.psn) = (Operation::AtomicAcknowledge, psn);
                 repr.aeth = ack(syndrome, msn);

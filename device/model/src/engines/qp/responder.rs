@@ -121,9 +121,14 @@ impl Responder {
         matches!(self.current, Some(Current::Send { .. }))
     }
 
-    /// Reads that are not answered yet: duplicates, or the others.
-    fn reads_waiting(&self, duplicates: bool) -> usize {
-        self.queue.iter().filter(|r| matches!(r, Response::Read(read) if read.again == duplicates)).count()
+    /// Reads and atomics that are not answered yet: duplicates, or the others.
+    fn responses_waiting(&self, duplicates: bool) -> usize {
+        let counts = |response: &&Response| match response {
+            Response::Read(read) => read.again == duplicates,
+            Response::Atomic { again, .. } => *again == duplicates,
+            Response::Ack { .. } => false,
+        };
+        self.queue.iter().filter(counts).count()
     }
 
     /// A packet is missing. Returns whether that is to be told: once, until the missing packet comes.
@@ -142,8 +147,12 @@ impl Responder {
         self.nak_sent = false;
     }
 
-    /// The result of an atomic that was executed before; one that is not kept any more has none.
-    pub(crate) fn saved_atomic(&self, psn: Psn) -> Option<u64> {
+    /// The result of an atomic that was executed before and comes again. None: it is not kept any more, or still waits to be told.
+    pub(crate) fn atomic_again(&self, psn: Psn) -> Option<u64> {
+        let waits = |r: &Response| matches!(r, Response::Atomic { psn: of, .. } if *of == psn);
+        if self.queue.iter().any(waits) {
+            return None;
+        }
         self.resources.iter().find_map(|r| match r {
             Resource::Atomic { psn: of, original } if *of == psn => Some(*original),
             _ => None,
@@ -330,13 +339,7 @@ impl QueuePair {
             Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm => Action::Write { starts: None },
             Op::ReadRequest => {
                 let reth = repr.reth.ok_or(invalid("RETH", 0, "one"))?;
-                if self.responder.reads_waiting(false) >= self.params.rra_max {
-                    return Err(invalid(
-                        "log_rra_max",
-                        self.params.rra_max as u64,
-                        "as many responder resources as the peer has reads outstanding (log_sra_max)",
-                    ));
-                }
+                self.check_resources()?;
                 self.check_read(view, target, &reth)?;
                 Action::Read(reth)
             }
@@ -345,6 +348,7 @@ impl QueuePair {
                 if !self.params.remote_atomic {
                     return Err(invalid("rae", 0, "1: remote atomics are enabled"));
                 }
+                self.check_resources()?;
                 if let Some(masks) = atomic.masks
                     && !self.params.takes_masked(masks.log_size)
                 {
@@ -424,6 +428,18 @@ impl QueuePair {
     fn check_length(&self, len: u32) -> Result<(), Refusal> {
         match u64::from(len) > 1 << self.params.log_msg_max {
             true => Err(invalid("log_msg_max", len.into(), "a message that is no longer")),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether another read or atomic may wait for its answer.
+    fn check_resources(&self) -> Result<(), Refusal> {
+        match self.responder.responses_waiting(false) >= self.params.rra_max {
+            true => Err(invalid(
+                "log_rra_max",
+                self.params.rra_max as u64,
+                "as many responder resources as the peer has reads and atomics outstanding (log_sra_max)",
+            )),
             false => Ok(()),
         }
     }
@@ -509,7 +525,7 @@ impl QueuePair {
             }
             _ => false,
         });
-        let full = self.responder.reads_waiting(true) >= self.params.rra_max;
+        let full = self.responder.responses_waiting(true) >= self.params.rra_max;
         if !known || under_way || full {
             return None;
         }
