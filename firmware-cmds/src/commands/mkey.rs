@@ -167,11 +167,18 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     named(index)
 }
 
+/// Bytes of a list from which on it is let go of elsewhere: as many as it takes some 0.1 ms to.
+const LONG_LIST: u64 = 1 << 20;
+
 pub(super) fn destroy(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let index = call.number();
     let key = fw.icm.mkeys.remove(index).ok_or(NO_MKEY.of(index))?;
     fw.icm.translation_bytes = fw.icm.translation_bytes.saturating_sub(key.counted);
     release_domain(fw, &key.ctx);
+    // Of a list of 256 MiB that takes tens of milliseconds.
+    if key.counted >= LONG_LIST {
+        fw.disposal.give(key);
+    }
     Ok(done())
 }
 
@@ -369,6 +376,27 @@ mod tests {
         assert_eq!(b.fw.reserve_translations(key + 1, 1), Err(NotChanged::NoKey));
         b.ok(Opcode::DestroyMkey, key);
         assert!(b.fw.pages.used() <= used);
+    }
+
+    /// A long list is not dropped by the command that ends its key.
+    #[test]
+    fn long_lists_are_let_go_elsewhere() {
+        use crate::disposal::{Burden, Disposal};
+        use std::sync::{Arc, Mutex};
+
+        let given: Arc<Mutex<Vec<Burden>>> = Arc::default();
+        let mut b = Bench::initialized();
+        let (pd, to) = (b.alloc(Opcode::AllocPd), given.clone());
+        b.fw.disposal = Disposal::by(move |what| to.lock().unwrap().push(what));
+        for (counted, elsewhere) in [(LONG_LIST - 1, 0), (LONG_LIST, 1)] {
+            let key = b.put_list(Opcode::CreateMkey, &mtt(pd), &LIST).number();
+            let more = counted - 32;
+            b.fw.icm.mkeys.get_mut(key).unwrap().counted += more;
+            b.fw.icm.translation_bytes += more;
+            b.ok(Opcode::DestroyMkey, key);
+            let given = given.lock().unwrap().drain(..).filter(|what| what.is::<MemoryKey>()).count();
+            assert_eq!(given, elsewhere, "{counted} bytes");
+        }
     }
 
     /// A key holds the domain that it is in, and no other.

@@ -164,9 +164,7 @@ impl Core<'_> {
                 }
             }
         };
-        if let Some(message) = qp.requester.messages.get_mut(place) {
-            message.answered += 1;
-        }
+        qp.requester.answered(place, 1);
         self.report_signature_errors(now, qp, qp.params.cqn_snd, found);
         self.retire(now, qp);
         if qp.sends() {

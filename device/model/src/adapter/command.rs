@@ -386,7 +386,7 @@ impl Executor<'_> {
             Effect::DctDraining(dctn) => self.dynamic_draining(now, dctn),
             Effect::DctDestroyed(dctn) => {
                 core.function.counting.forget(dctn);
-                self.dc_responders.retain(|peer, _| peer.dctn != dctn);
+                self.forget_connections(dctn);
             }
             Effect::SrqDestroyed(srqn) => drop(core.function.srqs.remove(srqn.0)),
             Effect::PortChange { port, sub_type } => {

@@ -13,7 +13,7 @@ use crate::adapter::returning::Returned;
 use crate::engines::command::{Fetch, Output};
 use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
-use crate::engines::qp::dct::Peer;
+use crate::engines::qp::dct::{Drain, Peer};
 use crate::engines::qp::run::Half;
 use crate::engines::view::View;
 use crate::faults::{Held, ModuleChange};
@@ -119,8 +119,8 @@ pub(crate) enum HcaEvent {
     DynamicTurn(Peer),
     /// Nothing may have come from that initiator for long.
     DynamicIdle(Peer),
-    /// A DC target drains; at the time given its connections are cut.
-    DynamicDrain(Qpn, Ps),
+    /// A DC target drains.
+    DynamicDrain(Box<Drain>),
     /// The ACK timer ran out; the deadline may have moved since.
     AckTimeout(Qpn),
     /// A queue pair in error looks for posted work to flush.
@@ -458,8 +458,8 @@ impl Core<'_> {
 
 impl Rebase for HcaEvent {
     fn rebase(&mut self, by: Ps) {
-        if let Self::DynamicDrain(_, at) = self {
-            at.rebase(by);
+        if let Self::DynamicDrain(drain) = self {
+            drain.rebase(by);
         }
     }
 }

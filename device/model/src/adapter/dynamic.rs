@@ -11,15 +11,16 @@ use super::Executor;
 use super::core::{Arrived, Core, HcaEvent};
 use crate::engines::qp::dci::TargetSwitch;
 use crate::engines::qp::dct::{
-    DRAIN_LIMIT, DRAIN_STEP, DctPacket, LIFE, MAX_CONNECTIONS, Peer, classify_packet, port_of, responder,
+    DRAIN_LIMIT, DRAIN_STEP, DctPacket, Drain, LIFE, MAX_CONNECTIONS, Peer, classify_packet, port_of,
+    responder,
 };
 use crate::engines::qp::{QueuePair, pkeys_match};
 use crate::ground::time::Ps;
 use crate::link_layer::{Packet, Path};
 use crate::wire::{DcEthRepr, Repr};
 
-/// Connections that are cut in one event: some 1 ms.
-const DRAIN_MOST: usize = 512;
+/// Connections of a target that drains that are looked at, and may be cut, in one event: some 1 ms.
+pub(super) const DRAIN_MOST: usize = 512;
 
 impl Core<'_> {
     /// Makes sure that what is sent next goes to `target`. `false`: what is under way to another one comes first.
@@ -186,30 +187,44 @@ impl Executor<'_> {
     }
 
     pub(crate) fn dynamic_draining(&mut self, now: Ps, dctn: Qpn) {
-        self.core.schedule(now + DRAIN_STEP, HcaEvent::DynamicDrain(dctn, now + DRAIN_LIMIT));
+        let drain = Box::new(Drain::new(dctn, now + DRAIN_LIMIT));
+        self.core.schedule(now + DRAIN_STEP, HcaEvent::DynamicDrain(drain));
     }
 
-    /// Cuts the connections of a target that drains where nothing is under way, at last all of them.
-    pub(crate) fn dynamic_drain(&mut self, now: Ps, dctn: Qpn, until: Ps) {
+    /// A target is destroyed. What it has drained it has none of any more.
+    pub(crate) fn forget_connections(&mut self, dctn: Qpn) {
+        let gone: Vec<Peer> = self.dc_responders.range(Peer::all_of(dctn)).map(|(peer, _)| *peer).collect();
+        for peer in gone {
+            self.dc_responders.remove(&peer);
+        }
+    }
+
+    /// Cuts the connections of a target that drains where nothing is under way, at last all of them: a slice of them in an event.
+    pub(crate) fn dynamic_drain(&mut self, now: Ps, mut drain: Box<Drain>) {
+        let Drain { dctn, until, .. } = *drain;
         let draining =
             self.core.function.fw.icm.dcts.get(dctn.0).is_some_and(|d| d.state() == DctState::Draining);
         if !draining {
             return;
         }
-        let of_target = self.dc_responders.iter().filter(|(peer, _)| peer.dctn == dctn);
-        let (quiet, busy): (Vec<_>, Vec<_>) =
-            of_target.partition(|(_, responder)| responder.is_quiet() || now >= until);
-        let more = quiet.len() > DRAIN_MOST;
-        let (quiet, busy) =
-            (quiet.into_iter().take(DRAIN_MOST).map(|(peer, _)| *peer).collect::<Vec<_>>(), busy.len());
+        let slice = self.dc_responders.range(drain.rest()).take(DRAIN_MOST);
+        let (mut quiet, mut looked_at) = (Vec::new(), 0);
+        for (peer, responder) in slice {
+            (looked_at, drain.last) = (looked_at + 1, Some(*peer));
+            match responder.is_quiet() || now >= until {
+                true => quiet.push(*peer),
+                false => drain.busy = true,
+            }
+        }
         for peer in quiet {
             self.cut(now, peer);
         }
-        if more {
-            return self.core.schedule(now, HcaEvent::DynamicDrain(dctn, until));
+        if looked_at == DRAIN_MOST {
+            return self.core.schedule(now, HcaEvent::DynamicDrain(drain));
         }
-        if busy > 0 {
-            return self.core.schedule(now + DRAIN_STEP, HcaEvent::DynamicDrain(dctn, until));
+        if drain.busy {
+            *drain = Drain::new(dctn, until);
+            return self.core.schedule(now + DRAIN_STEP, HcaEvent::DynamicDrain(drain));
         }
         if let Some(dct) = self.core.function.fw.icm.dcts.get_mut(dctn.0) {
             dct.ctx.set(Dctc::STATE, DctState::Drained as u32);

@@ -173,9 +173,7 @@ impl Executor<'_> {
             tracing::error!(hca = core.chip.name, %why, "memory that said that it can be written can't");
         }
         if repr.operation == Operation::ReadResponseMiddle {
-            if let Some(message) = qp.requester.messages.front_mut() {
-                message.answered += count;
-            }
+            qp.requester.answered(0, count);
             core.progress(last, qp);
             return core.function.counting.count_answered(repr.dest_qp, count);
         }

@@ -645,7 +645,7 @@ impl Executor<'_> {
                 self.try_turn(now, turn);
             }
             HcaEvent::DynamicIdle(peer) => self.dynamic_idle(now, peer),
-            HcaEvent::DynamicDrain(dctn, until) => self.dynamic_drain(now, dctn, until),
+            HcaEvent::DynamicDrain(drain) => self.dynamic_drain(now, drain),
             HcaEvent::AckTimeout(qpn) => self.ack_timeout(now, qpn),
             HcaEvent::ErrorPoll(qpn) => self.error_poll(now, qpn),
             HcaEvent::RnrTimeout(qpn, generation) => self.rnr_timeout(now, qpn, generation),

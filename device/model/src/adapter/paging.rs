@@ -11,6 +11,7 @@ use super::core::Core;
 use super::flush::Failed;
 use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
+use crate::engines::qp::dct::Peer;
 use crate::engines::qp::page_fault::{FaultCheck, FaultedWqe, PageWait, RdmaAccess, Resumed};
 use crate::engines::qp::responder::Refusal;
 use crate::engines::qp::wqe::Wqe;
@@ -147,7 +148,7 @@ impl Executor<'_> {
         let Self { core, qps, dc_responders, .. } = self;
         tracing::debug!(hca = core.chip.name, %now, "QP {qpn}: page fault {fault:x?} is dealt with, error: {error}");
         // All connections of a DC target have its number: by type one may be meant that waits for another page, which meets it again.
-        for (_, link) in dc_responders.iter_mut().filter(|(peer, _)| peer.dctn == qpn) {
+        for (_, link) in dc_responders.range_mut(Peer::all_of(qpn)) {
             core.resume_responder(now, link, fault, error);
         }
         let Some(qp) = qps.get_mut(qpn.0) else { return };

@@ -353,8 +353,8 @@ impl Executor<'_> {
             | HcaEvent::ErrorPoll(qpn)
             | HcaEvent::RnrTimeout(qpn, _)
             | HcaEvent::Sent(qpn)
-            | HcaEvent::DynamicDrain(qpn, _)
             | HcaEvent::ReceiveCopy(qpn, _) => Object::Qp(*qpn),
+            HcaEvent::DynamicDrain(drain) => Object::Qp(drain.dctn),
             HcaEvent::DynamicTurn(peer) | HcaEvent::DynamicIdle(peer) => Object::Qp(peer.dctn),
             // A copy for each member of the group waits for itself.
             HcaEvent::Receive(arrived) if arrived.repr().dest_qp == MULTICAST_QP => return None,

@@ -20,6 +20,7 @@ use hca_spec::wqe::{Ctrl, WQEBB};
 
 use super::Executor;
 use super::core::{Arrived, Core, HcaEvent};
+use super::dynamic::DRAIN_MOST;
 use super::ethernet::QueuedFrame;
 use super::flush::FLUSH_STEP;
 use super::send::Posted;
@@ -78,8 +79,14 @@ impl Executor<'_> {
                     core.plan_response(link);
                 }
             }
-            HcaEvent::DynamicIdle(Peer { dctn, .. }) | HcaEvent::DynamicDrain(dctn, _) => {
-                self.responders_of(*dctn).for_each(|link| core.plan_completions(link));
+            HcaEvent::DynamicIdle(peer) => {
+                if let Some(link) = self.dc_responders.get(peer) {
+                    core.plan_completions(link);
+                }
+            }
+            HcaEvent::DynamicDrain(drain) => {
+                let next = self.dc_responders.range(drain.rest()).take(DRAIN_MOST);
+                next.for_each(|(_, link)| core.plan_completions(link));
             }
             HcaEvent::ErrorPoll(qpn) => self.of(*qpn, |qp| {
                 core.touch(qp.params.doorbell_record, 4);
@@ -143,7 +150,7 @@ impl Executor<'_> {
     }
 
     fn responders_of(&self, dctn: Qpn) -> impl Iterator<Item = &QueuePair> {
-        self.dc_responders.iter().filter(move |(peer, _)| peer.dctn == dctn).map(|(_, link)| link)
+        self.dc_responders.range(Peer::all_of(dctn)).map(|(_, link)| link)
     }
 
     /// What executing a command reads: counters of the object that it is about.
@@ -177,7 +184,6 @@ impl Executor<'_> {
                     core.plan_consumer(Cqn(rq.cqn), usize::MAX);
                 }
             }
-            Kind::Dct => self.responders_of(Qpn(number)).for_each(|link| core.plan_completions(link)),
             _ => {}
         }
     }

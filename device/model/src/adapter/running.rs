@@ -330,9 +330,7 @@ impl Core<'_> {
         }
         let (qpn, operation) = (qp.qpn, Operation::ReadResponseMiddle);
         self.note(now, Event::Answered { qpn, psn, operation, syndrome: 0 });
-        if let Some(message) = qp.requester.messages.front_mut() {
-            message.answered += 1;
-        }
+        qp.requester.answered(0, 1);
         self.progress(now, qp);
         self.ask_behind_answer(now, qp, false);
         true

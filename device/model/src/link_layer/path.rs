@@ -53,6 +53,9 @@ pub(crate) enum Station {
 }
 
 impl Station {
+    /// Before all others in the order, and behind them.
+    pub(crate) const ENDS: [Self; 2] = [Self::Ib(Lid(0)), Self::Eth(Gid([u8::MAX; 16]))];
+
     /// Where an address vector of a work request leads to.
     #[inline]
     pub(crate) fn of_vector(kind: PortKind, av: &Datagram) -> Self {

@@ -8,6 +8,7 @@
 //! "remote access error", and an RNR NAK.
 
 use std::collections::VecDeque;
+use std::ops::Bound;
 
 use hca_firmware::limits::LOG_MAX_RA_RES_DC;
 use hca_spec::caps::Atomic;
@@ -46,7 +47,41 @@ pub(crate) struct Peer {
     pub(crate) initiator: Qpn,
 }
 
+/// A target drains: how far those who look at its connections have come, a slice of them in an event.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    pub(crate) dctn: Qpn,
+    /// Then connections are cut, whatever they do.
+    pub(crate) until: Ps,
+    /// What was looked at last; the next slice is behind it.
+    pub(crate) last: Option<Peer>,
+    /// Something was under way in what was looked at.
+    pub(crate) busy: bool,
+}
+
+impl Drain {
+    /// One that begins.
+    pub(crate) fn new(dctn: Qpn, until: Ps) -> Self {
+        Self { dctn, until, last: None, busy: false }
+    }
+
+    /// Which connections come next, all that are left.
+    pub(crate) fn rest(&self) -> (Bound<Peer>, Bound<Peer>) {
+        let (first, last) = Peer::all_of(self.dctn);
+        (self.last.map_or(first, Bound::Excluded), last)
+    }
+}
+
 impl Peer {
+    /// All that a target may have, as a range of keys.
+    pub(crate) fn all_of(dctn: Qpn) -> (Bound<Self>, Bound<Self>) {
+        let [first, last] = Station::ENDS;
+        (
+            Bound::Included(Self { dctn, at: first, initiator: Qpn(0) }),
+            Bound::Included(Self { dctn, at: last, initiator: Qpn(u32::MAX) }),
+        )
+    }
+
     /// The target and the initiator of a packet.
     pub(crate) fn of(path: &Path, repr: &Repr, eth: &DcEthRepr) -> Self {
         Self { dctn: repr.dest_qp, at: path.source(), initiator: eth.src_qp }
@@ -219,5 +254,31 @@ impl Rebase for Connection {
         let Self { used, looked_at, peer: _, session: _ } = self;
         used.rebase(by);
         looked_at.rebase(by);
+    }
+}
+
+impl Rebase for Drain {
+    fn rebase(&mut self, by: Ps) {
+        let Self { dctn: _, until, last: _, busy: _ } = self;
+        until.rebase(by);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn connections_of_a_target_are_a_range() {
+        let peer = |dctn, at, initiator| Peer { dctn: Qpn(dctn), at, initiator: Qpn(initiator) };
+        let [first, last] = Station::ENDS;
+        let own = [peer(5, first, 0), peer(5, first, 9), peer(5, last, 0), peer(5, last, 0xff_ffff)];
+        let others = [peer(4, last, 0xff_ffff), peer(6, first, 0)];
+        let all: BTreeMap<Peer, ()> = own.into_iter().chain(others).map(|peer| (peer, ())).collect();
+        assert!(all.range(Peer::all_of(Qpn(5))).map(|(peer, ())| *peer).eq(own));
+        let drain = Drain { last: Some(own[1]), ..Drain::new(Qpn(5), Ps::ZERO) };
+        assert!(all.range(drain.rest()).map(|(peer, ())| *peer).eq(own.into_iter().skip(2)));
+        assert_eq!(all.range(Peer::all_of(Qpn(7))).count(), 0);
     }
 }

@@ -60,6 +60,12 @@ impl Message {
         self.wqe.wants_response()
     }
 
+    /// Whether it is a read or an atomic whose response has not all come.
+    #[inline]
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.wants_response() && self.answered < self.packets
+    }
+
     /// Whether packet `k` needs a receive request of the peer: all of a send, the last of a write with immediate.
     pub(crate) fn needs_credit(&self, k: u32) -> bool {
         match self.wqe.opcode {

@@ -37,6 +37,8 @@ const LEAST_RING: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
     pub(crate) messages: VecDeque<Message>,
+    /// Of those, reads and atomics whose responses have not all come.
+    unanswered: usize,
     /// PSN of the next new message's first packet.
     pub(crate) next_psn: Psn,
     /// PSN of the next packet to send; behind `sent` while retrying.
@@ -134,7 +136,9 @@ impl Requester {
         self.landing = None;
         self.cursor = self.next_psn;
         let rest = self.messages.split_off(most.min(self.messages.len()));
-        std::mem::replace(&mut self.messages, rest)
+        let taken = std::mem::replace(&mut self.messages, rest);
+        self.unanswered = self.unanswered.saturating_sub(taken.iter().filter(|m| m.is_unanswered()).count());
+        taken
     }
 
     /// What is sent next is packet `psn`, unless it is an earlier one anyhow.
@@ -153,8 +157,16 @@ impl Requester {
         self.fault.as_ref().is_some_and(|f| f.holds(psn))
     }
 
-    fn responses_outstanding(&self) -> usize {
-        self.messages.iter().filter(|m| m.wants_response() && m.answered < m.packets).count()
+    /// More packets of the response to the read or atomic at that place have come.
+    #[inline]
+    pub(crate) fn answered(&mut self, place: usize, packets: u32) {
+        if let Some(message) = self.messages.get_mut(place) {
+            let was = message.is_unanswered();
+            message.answered += packets;
+            if was && !message.is_unanswered() {
+                self.unanswered = self.unanswered.saturating_sub(1);
+            }
+        }
     }
 
     fn refill_retries(&mut self, params: &Params) {
@@ -201,6 +213,12 @@ impl Requester {
         }
     }
 
+    /// A message begins.
+    fn push(&mut self, message: Message) {
+        self.unanswered += usize::from(message.is_unanswered());
+        self.messages.push_back(message);
+    }
+
     /// Queues a message that fails when all before it are complete.
     pub(crate) fn push_failed(&mut self, wqe: Box<Wqe>, syndrome: Syndrome) {
         let (first, ssn) = (self.next_psn, self.ssn);
@@ -211,7 +229,11 @@ impl Requester {
     /// Unreliable: the next message whose last packet has left.
     pub(crate) fn next_sent(&mut self) -> Option<Message> {
         let cursor = self.cursor;
-        self.messages.pop_front_if(|m| m.failed.is_none() && cursor.since(m.end()) >= 0)
+        let message = self.messages.pop_front_if(|m| m.failed.is_none() && cursor.since(m.end()) >= 0);
+        if message.as_ref().is_some_and(Message::is_unanswered) {
+            self.unanswered = self.unanswered.saturating_sub(1);
+        }
+        message
     }
 
     /// Reliable: the next message at the front that is answered.
@@ -313,7 +335,7 @@ impl QueuePair {
     pub(crate) fn classify_wqe(&self, wqe: &Wqe) -> WqeAction {
         let is_read = wqe.wants_response();
         if wqe.fence || is_read {
-            let reads = self.requester.responses_outstanding();
+            let reads = self.requester.unanswered;
             if wqe.fence && reads > 0 {
                 return WqeAction::Held(Hold::Fence);
             }
@@ -369,7 +391,7 @@ impl QueuePair {
         let message = Message::new(wqe, first, packets, ssn);
         // The response needs the WQE again. The last one that was fetched stays in its queue pair's own buffer.
         let mark = self.sq.mark.filter(|_| message.wants_response());
-        self.requester.messages.push_back(Message { mark, ..message });
+        self.requester.push(Message { mark, ..message });
     }
 
     /// Plans the packet at the cursor, and puts its headers into `repr`.
@@ -446,6 +468,7 @@ impl Rebase for Requester {
             patience,
             rnr_until,
             messages: _,
+            unanswered: _,
             next_psn: _,
             cursor: _,
             sent: _,
@@ -469,6 +492,41 @@ impl Rebase for Requester {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ground::random::SplitMix64;
+    use hca_spec::wqe::SendOpcode;
+
+    /// Whatever comes and goes, reads and atomics without their responses are counted.
+    #[test]
+    fn responses_that_did_not_come_are_counted() {
+        let (mut requester, mut random) = (Requester::default(), SplitMix64(7));
+        let mut most = 0;
+        for _ in 0..20_000 {
+            match random.below(8) {
+                0..=3 => {
+                    let opcodes = [SendOpcode::RdmaRead, SendOpcode::AtomicFa, SendOpcode::Send];
+                    let opcode = opcodes[random.below(3) as usize];
+                    let wqe = Box::new(Wqe { opcode, ..Wqe::unreadable(0) });
+                    let first = requester.next_psn;
+                    requester.next_psn = first.add(2);
+                    requester.push(Message::new(wqe, first, 2, 0));
+                }
+                4..=5 => {
+                    let place = requester.messages.iter().position(Message::is_unanswered);
+                    place.into_iter().for_each(|place| requester.answered(place, 1));
+                }
+                6 => {
+                    requester.acknowledge(requester.next_psn);
+                    while let Ok(Some(_)) = requester.next_done() {}
+                }
+                _ if random.below(50) == 0 => drop(requester.abandon(random.below(9) as usize)),
+                _ => {}
+            }
+            let counted = requester.messages.iter().filter(|m| m.is_unanswered()).count();
+            assert_eq!(requester.unanswered, counted);
+            most = most.max(counted);
+        }
+        assert!(most > 20, "{most}");
+    }
 
     /// Requests that send nothing take no PSN: a ring has places for so many of them all the same.
     #[test]
