@@ -123,6 +123,8 @@ pub(crate) enum HcaEvent {
     DynamicDrain(Box<Drain>),
     /// The ACK timer ran out; the deadline may have moved since.
     AckTimeout(Qpn),
+    /// Queues that their groups' weights hold back may have waited for too long.
+    GroupTurn,
     /// A queue pair in error looks for posted work to flush.
     ErrorPoll(Qpn),
     /// The RNR timer set with that generation ran out.

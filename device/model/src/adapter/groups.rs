@@ -8,7 +8,8 @@
 //! nothing saved up. Queues without a group take no part in it.
 //!
 //! Each packet of a queue in a group costs some looks into ordered sets for each of at most [`MOST_LEVELS`] elements. A queue that is held
-//! back asks again after [`AGAIN`].
+//! back by weights waits without an event of its own: it has a turn when others below a node of its have sent or have nothing more to send and its
+//! element may be next, when somebody waits for it, and when it has waited for [`PATIENCE`].
 //!
 //! Source: `mlx5dv_sched_node_create(3)`.
 
@@ -17,16 +18,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use hca_firmware::icm::MOST_LEVELS;
 use hca_spec::ids::Qpn;
 
-use super::core::Core;
+use super::core::{Core, HcaEvent};
 use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 
 /// Picoseconds of a byte at 1 Mb/s.
 const BYTE: u64 = 8_000_000;
-/// When a queue that is held back by weights asks again. Estimate: a few packets' time.
-const AGAIN: Ps = Ps::from_ns(500);
 /// Somebody who is waited for so long has nothing to send, whatever he said.
 const PATIENCE: Ps = Ps::from_us(100);
+/// Children of a node that may be next, and of which a queue has its turn, when one of them has sent.
+const MOST_NEXT: usize = 4;
+/// Queues that have waited for too long and have their turn in one event.
+const MOST_LATE: usize = 256;
 /// log2 of the steps of a byte at weight 1.
 const STEPS: u32 = 20;
 /// Bytes that an element may be ahead of the one that comes first.
@@ -41,6 +44,64 @@ pub(crate) struct Groups {
     /// Queues that have something to send: their groups, and how many of their elements, from the group up, ask for their turn. Those
     /// above an element that has used up its rate don't.
     asking: BTreeMap<Qpn, (u32, usize)>,
+    held: Held,
+}
+
+/// Queues that are held back by weights.
+#[derive(Debug, Default)]
+struct Held {
+    /// In the order in which they came: since when, which elements they are below, and how many those are.
+    queues: BTreeMap<u64, (Qpn, Ps, [u32; MOST_LEVELS])>,
+    /// The same by element, and by queue.
+    below: BTreeSet<(u32, u64)>,
+    numbers: BTreeMap<Qpn, u64>,
+    came: u64,
+    /// An event comes for those that have waited for too long.
+    timed: bool,
+}
+
+impl Held {
+    fn put(&mut self, now: Ps, qpn: Qpn, levels: &[Level]) {
+        let mut elements = [0; MOST_LEVELS];
+        elements.iter_mut().zip(levels).for_each(|(to, (element, ..))| *to = *element);
+        if let Some(before) = self.numbers.get(&qpn) {
+            self.take(*before);
+        }
+        self.came += 1;
+        self.numbers.insert(qpn, self.came);
+        self.below
+            .extend(elements.iter().filter(|element| **element != 0).map(|element| (*element, self.came)));
+        self.queues.insert(self.came, (qpn, now, elements));
+    }
+
+    fn take(&mut self, number: u64) -> Option<Qpn> {
+        let (qpn, _, elements) = self.queues.remove(&number)?;
+        self.numbers.remove(&qpn);
+        for element in elements {
+            self.below.remove(&(element, number));
+        }
+        Some(qpn)
+    }
+
+    /// The first of those below an element.
+    fn take_below(&mut self, element: u32) -> Option<Qpn> {
+        let (_, number) = self.below.range((element, 0)..=(element, u64::MAX)).next()?;
+        self.take(*number)
+    }
+
+    /// Since when the first one waits.
+    fn oldest(&self) -> Option<(u64, Ps)> {
+        self.queues.first_key_value().map(|(number, (_, since, _))| (*number, *since))
+    }
+}
+
+/// Why a queue may not send now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GroupHold {
+    /// A rate is used up until then.
+    Until(Ps),
+    /// Others come first.
+    Waits,
 }
 
 /// An element among its siblings, and as a node of its children.
@@ -110,8 +171,8 @@ impl Groups {
         self.ask(levels.get(upto..before.min(levels.len())).unwrap_or_default(), false);
     }
 
-    /// Whether a child has to wait for another one of the node.
-    fn waits(&mut self, now: Ps, (child, node, weight): Level) -> bool {
+    /// Which other child of the node a child has to wait for, if any.
+    fn waits_for(&mut self, now: Ps, (child, node, weight): Level) -> Option<u32> {
         let ahead = scaled(AHEAD, weight);
         let at = self.place(node, child);
         let mut gone = Vec::new();
@@ -123,13 +184,26 @@ impl Groups {
             let (awaited, since) = share.awaited.filter(|(awaited, _)| *awaited == who).unwrap_or((who, now));
             share.awaited = Some((awaited, since));
             if now.since(since) < PATIENCE {
-                return true;
+                gone.into_iter().for_each(|who: u32| self.share(who).comes = None);
+                return Some(who);
             }
             share.asking.pop_first();
             gone.push(who);
         }
         gone.into_iter().for_each(|who| self.share(who).comes = None);
-        false
+        None
+    }
+
+    /// Children of a node that come first or are no further behind than the first may be ahead.
+    fn next(&self, node: u32, weight: impl Fn(u32) -> u32) -> [Option<u32>; MOST_NEXT] {
+        let mut next = [None; MOST_NEXT];
+        let Some(share) = self.shares.get(&node) else { return next };
+        let first = share.asking.first().map_or(0, |(first, _)| *first);
+        let may = |(at, child): &&(u64, u32)| *at <= first.saturating_add(scaled(AHEAD, weight(*child)));
+        next.iter_mut()
+            .zip(share.asking.iter().take_while(may))
+            .for_each(|(to, (_, child))| *to = Some(*child));
+        next
     }
 
     /// A child has sent bytes.
@@ -167,14 +241,14 @@ impl Core<'_> {
         (count, levels)
     }
 
-    /// When a queue of that group may send, if not now.
+    /// Why a queue of that group may not send now.
     #[inline(always)]
-    pub(crate) fn group_holds(&mut self, now: Ps, qpn: Qpn, group: u32) -> Option<Ps> {
+    pub(crate) fn group_holds(&mut self, now: Ps, qpn: Qpn, group: u32) -> Option<GroupHold> {
         if group == 0 { None } else { self.elements_hold(now, qpn, group) }
     }
 
     #[cold]
-    fn elements_hold(&mut self, now: Ps, qpn: Qpn, group: u32) -> Option<Ps> {
+    fn elements_hold(&mut self, now: Ps, qpn: Qpn, group: u32) -> Option<GroupHold> {
         let (count, levels) = self.levels(group);
         let levels = levels.get(..count).unwrap_or_default();
         // The first element that has used up its rate, and when all have some again.
@@ -187,32 +261,83 @@ impl Core<'_> {
             }
         }
         if self.function.groups.asking.get(&qpn).is_some_and(|(before, _)| *before != group) {
-            self.group_dry(qpn);
+            self.group_dry(now, qpn);
         }
         let groups = &mut self.function.groups;
         groups.compete(qpn, group, levels, limited.unwrap_or(count));
-        if free.is_some() {
-            return free;
+        if let Some(free) = free {
+            self.give_group_turns(now, levels);
+            return Some(GroupHold::Until(free));
         }
         let mut below = levels.iter().filter(|(_, node, _)| *node != 0);
-        below.any(|level| groups.waits(now, *level)).then(|| now + AGAIN)
+        let first = below.find_map(|level| groups.waits_for(now, *level))?;
+        // Who is waited for may wait itself.
+        if let Some(qpn) = groups.held.take_below(first) {
+            self.schedule(now, HcaEvent::SendTurn(qpn));
+        }
+        Some(GroupHold::Waits)
+    }
+
+    /// A queue of that group, which others come before, waits for its turn.
+    #[cold]
+    pub(crate) fn wait_in_group(&mut self, now: Ps, qpn: Qpn, group: u32) {
+        let (count, levels) = self.levels(group);
+        let held = &mut self.function.groups.held;
+        held.put(now, qpn, levels.get(..count).unwrap_or_default());
+        if !std::mem::replace(&mut held.timed, true) {
+            self.schedule(now + PATIENCE, HcaEvent::GroupTurn);
+        }
+    }
+
+    /// Something has changed at the nodes of these levels: queues of those that may be next there have a turn.
+    fn give_group_turns(&mut self, now: Ps, levels: &[Level]) {
+        for (_, node, _) in levels.iter().filter(|(_, node, _)| *node != 0) {
+            if self.function.groups.held.queues.is_empty() {
+                return;
+            }
+            let icm = &self.function.fw.icm;
+            let weight = |child| icm.elements(child).next().map_or(1, |(_, element)| element.weight());
+            for child in self.function.groups.next(*node, weight).into_iter().flatten() {
+                if let Some(qpn) = self.function.groups.held.take_below(child) {
+                    self.schedule(now, HcaEvent::SendTurn(qpn));
+                }
+            }
+        }
+    }
+
+    /// Queues that have waited for too long have a turn.
+    pub(crate) fn group_turn(&mut self, now: Ps) {
+        let mut left = MOST_LATE;
+        self.function.groups.held.timed = false;
+        while let Some((number, since)) = self.function.groups.held.oldest() {
+            if left == 0 || now < since + PATIENCE {
+                self.function.groups.held.timed = true;
+                return self.schedule(now.max(since + PATIENCE), HcaEvent::GroupTurn);
+            }
+            left -= 1;
+            if let Some(qpn) = self.function.groups.held.take(number) {
+                self.schedule(now, HcaEvent::SendTurn(qpn));
+            }
+        }
     }
 
     /// A queue has nothing to send for now, is gone, or in another group.
     #[inline(always)]
-    pub(crate) fn group_left(&mut self, qpn: Qpn) {
+    pub(crate) fn group_left(&mut self, now: Ps, qpn: Qpn) {
         if !self.function.groups.asking.is_empty() {
-            self.group_dry(qpn);
+            self.group_dry(now, qpn);
         }
     }
 
     #[cold]
-    fn group_dry(&mut self, qpn: Qpn) {
+    fn group_dry(&mut self, now: Ps, qpn: Qpn) {
         let Some((group, _)) = self.function.groups.asking.get(&qpn).copied() else { return };
         let (count, levels) = self.levels(group);
         let groups = &mut self.function.groups;
-        groups.compete(qpn, group, levels.get(..count).unwrap_or_default(), 0);
+        let levels = levels.get(..count).unwrap_or_default();
+        groups.compete(qpn, group, levels, 0);
         groups.asking.remove(&qpn);
+        self.give_group_turns(now, levels);
     }
 
     /// A queue of that group sent bytes of frames or packets.
@@ -234,12 +359,15 @@ impl Core<'_> {
         for level in levels.iter().take(count).filter(|(_, node, _)| *node != 0) {
             self.function.groups.count(*level, bytes);
         }
+        self.give_group_turns(now, levels.get(..count).unwrap_or_default());
     }
 }
 
 impl Rebase for Groups {
     fn rebase(&mut self, by: Ps) {
-        let Self { rates, shares, asking: _ } = self;
+        let Self { rates, shares, asking: _, held } = self;
+        let Held { queues, below: _, numbers: _, came: _, timed: _ } = held;
+        queues.values_mut().for_each(|(_, since, _)| since.rebase(by));
         rates.values_mut().for_each(|free| free.rebase(by));
         for share in shares.values_mut() {
             let Share { finish: _, comes: _, queues: _, time: _, asking: _, awaited } = share;
@@ -255,6 +383,33 @@ mod tests {
     use super::*;
 
     const NODE: u32 = 9;
+
+    impl Groups {
+        fn waits(&mut self, now: Ps, level: Level) -> bool {
+            self.waits_for(now, level).is_some()
+        }
+    }
+
+    /// Who is held back is found by each of its elements, first come first.
+    #[test]
+    fn held_queues_are_found_by_their_elements() {
+        let mut held = Held::default();
+        let levels = |leaf| [(leaf, 5, 1), (5, NODE, 1)];
+        for (qpn, leaf) in [(1, 2), (2, 3), (3, 2)] {
+            held.put(Ps(qpn.into()), Qpn(qpn), &levels(leaf));
+        }
+        assert_eq!(held.take_below(3), Some(Qpn(2)));
+        assert_eq!(held.take_below(3), None);
+        assert_eq!(held.oldest().map(|(_, since)| since), Some(Ps(1)));
+        assert_eq!(
+            [held.take_below(5), held.take_below(2), held.take_below(5)],
+            [Some(Qpn(1)), Some(Qpn(3)), None]
+        );
+        held.put(Ps(1), Qpn(4), &levels(2));
+        held.put(Ps(2), Qpn(4), &levels(3));
+        assert_eq!([held.take_below(2), held.take_below(3), held.take_below(5)], [None, Some(Qpn(4)), None]);
+        assert!(held.queues.is_empty() && held.below.is_empty() && held.numbers.is_empty());
+    }
 
     /// Bytes of children that always have something to send, after so many packets, by their weights.
     fn shared(weights: &[u32], packets: usize) -> Vec<u64> {

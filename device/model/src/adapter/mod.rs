@@ -668,6 +668,7 @@ impl Executor<'_> {
             HcaEvent::Interrupt(vector) => self.interrupt(now, vector),
             HcaEvent::Scripted(held) => self.release(now, *held),
             HcaEvent::PortTurn(port) => self.port_turn(now, port),
+            HcaEvent::GroupTurn => self.core.group_turn(now),
             HcaEvent::Resume => self.resume(now),
             HcaEvent::Answer(port, packet) => {
                 self.core.note_sent(now, &packet);

@@ -128,6 +128,7 @@ impl Executor<'_> {
             | HcaEvent::CqSession(..)
             | HcaEvent::Interrupt(_)
             | HcaEvent::PortTurn(_)
+            | HcaEvent::GroupTurn
             | HcaEvent::Resume
             | HcaEvent::Answer(..)
             | HcaEvent::AgentPoll(_)

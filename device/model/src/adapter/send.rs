@@ -12,6 +12,7 @@ use hca_spec::wqe::{Ctrl, EthOpcode, WQEBB};
 use super::Executor;
 use super::core::{Core, HcaEvent};
 use super::flush::FLUSH_MOST;
+use super::groups::GroupHold;
 use crate::engines::mkey::Fault;
 use crate::engines::nic::Refused;
 use crate::engines::nic::wqe::EthWqe;
@@ -610,7 +611,7 @@ impl Executor<'_> {
 
     /// A queue pair's turn: at most one packet leaves, then the next turn is asked for.
     pub(crate) fn send_turn(&mut self, now: Ps, qpn: Qpn) {
-        let Some(qp) = self.qps.get_mut(qpn.0) else { return self.core.group_left(qpn) };
+        let Some(qp) = self.qps.get_mut(qpn.0) else { return self.core.group_left(now, qpn) };
         qp.sq.turn = false;
         if qp.sends() {
             // Packets that arrive go first: what the units have to do already, and what comes until they are done.
@@ -619,13 +620,22 @@ impl Executor<'_> {
             if qp.sq.yielded {
                 return self.core.ask_turn(idle_from, qp);
             }
-            if let Some(at) = self.core.rate_holds(now, qp).max(self.core.group_holds(now, qpn, qp.group)) {
-                return self.core.ask_turn(at, qp);
+            let until = self.core.rate_holds(now, qp);
+            match (until, self.core.group_holds(now, qpn, qp.group)) {
+                (until, Some(GroupHold::Until(free))) => {
+                    return self.core.ask_turn(until.map_or(free, |until| until.max(free)), qp);
+                }
+                (Some(until), _) => return self.core.ask_turn(until, qp),
+                (None, Some(GroupHold::Waits)) => {
+                    qp.sq.turn = true;
+                    return self.core.wait_in_group(now, qpn, qp.group);
+                }
+                (None, None) => {}
             }
             self.core.send_packet(now, qp);
         }
         if !qp.sq.turn {
-            self.core.group_left(qpn);
+            self.core.group_left(now, qpn);
         }
     }
 }

@@ -25,7 +25,7 @@ fn write(station: &mut Station, register: u32, value: &[u8]) {
 }
 
 /// Writes a class, or what holds for the port: number 8.
-fn set_class(station: &mut Station, number: usize, change: impl Fn(&mut EtsClass)) {
+pub(crate) fn set_class(station: &mut Station, number: usize, change: impl Fn(&mut EtsClass)) {
     let mut class = EtsClass::new();
     change(&mut class);
     let mut qetcr = Qetcr::new();

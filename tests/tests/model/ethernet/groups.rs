@@ -1,15 +1,17 @@
 //! Groups of queues keep to the rates of their elements.
 
 use hca_driver::{Qp, SendRequest};
-use hca_model::Ps;
+use hca_model::{HcaId, Ps, World};
 use hca_spec::cmd::ModifySqIn;
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::queue::{SQ_READY, Sqc};
+use hca_spec::register::EtsClass;
 use hca_spec::sched::SchedulingContext;
 use hca_tests::frames::plain;
 use hca_tests::in_process::ModelMemory;
 use hca_tests::lan::Lan;
 
+use super::classes::set_class;
 use super::roce::{End, LOOKS, connected, ends};
 
 /// Bytes of a message.
@@ -170,4 +172,48 @@ fn a_tree_of_htb() {
         lan.stations[0].hca.destroy_element(element).expect("DESTROY_SCHEDULING_ELEMENT");
     }
     assert_eq!(arrived(&mut lan), FRAMES);
+}
+
+/// Queues that others come before ask for no turn meanwhile: what all of them cost follows from what they send.
+#[test]
+fn queues_that_wait_for_others_are_quiet() {
+    const QUEUES: usize = 8;
+    /// Bytes of a packet's payload.
+    const MTU: usize = 1024;
+    let mut lan = Lan::of_kind("connectx6dx");
+    // A packet takes 8 us.
+    set_class(&mut lan.stations[0], 8, |c| {
+        _ = c.set(EtsClass::R, 1).set(EtsClass::MAX_BW_UNITS, 4).set(EtsClass::MAX_BW_VALUE, 1);
+    });
+    let hca = &mut lan.stations[0].hca;
+    let root = hca.create_scheduling_element(false, 0, 0).expect("a root");
+    let mut all: Vec<(Vec<End>, Vec<Qp<ModelMemory>>)> = (0..QUEUES)
+        .map(|i| {
+            let ends = ends(&mut lan, LOOKS[3]);
+            let mut qps = connected(&mut lan, &ends, LOOKS[3]);
+            let hca = &mut lan.stations[0].hca;
+            let weight = 1 + 8 * u32::from(i == 0);
+            let group = hca.create_scheduling_element_with(true, root, (0, weight)).expect("a group");
+            hca.qp_set_groups(&mut qps[0], [group, group]).expect("RTS2RTS");
+            (ends, qps)
+        })
+        .collect();
+    for (ends, qps) in &mut all {
+        let (sge, far) = ([ends[0].sge(0, LEN)], &ends[1].mr);
+        let request = SendRequest::write(1, &sge, far.address, far.key);
+        qps[0].post_send(lan.stations[0].hca.bus_mut(), &request).expect("post_send");
+    }
+    lan.simulation.flush_stores(HcaId(0));
+    let (mut events, mut end) = (0, false);
+    while !end {
+        let step = |world: &mut World, now| world.advance_within(now + Ps::from_ms(20), |_: &World| false);
+        end = lan.simulation.world(step);
+        events += 1;
+    }
+    for (ends, qps) in &mut all {
+        let done = ends[0].cq.poll().expect("a completion");
+        assert_eq!((qps[0].finish(&done), done.status), (Some(1), Ok(())));
+    }
+    let packets = QUEUES * LEN.div_ceil(MTU);
+    assert!(events < 40 * packets, "{events} events for {packets} packets");
 }
