@@ -464,3 +464,20 @@ fn meters_write_colors_that_are_compared() {
     let both = [Target::Tir(1), Target::Tir(2)];
     assert_eq!(seen, both.repeat(3));
 }
+
+/// Changes in lists that drivers wrote have a budget: four of the longest lists are within it, and a frame that meets a fifth goes nowhere.
+#[test]
+fn changes_in_lists_are_few() {
+    for (entries, overrun) in [(4u64, false), (5, true)] {
+        let mut s = steering();
+        let change = one(ste::MODIFY_LIST, &[(SteAction::LIST_LENGTH, 255), (SteAction::LIST_POINTER, 1)]);
+        let entry_at = |i: u64| {
+            let next = if i + 1 == entries { ALLOW } else { ICM + 64 * (i + 1) };
+            (64 * i, always(next, &[change]))
+        };
+        by_driver(&mut s, TableType::NicTx, &(0..entries).map(entry_at).collect::<Vec<_>>());
+        let verdict = walk(&s, TableType::NicTx, &frame(5, b"x"));
+        let found = (verdict.overrun, verdict.deliveries.len());
+        assert_eq!(found, (overrun, usize::from(!overrun)), "{entries} lists");
+    }
+}

@@ -3,7 +3,7 @@
 use hca_driver::{Access, Completion, Dct, DctConfig, ScatterToCqe, Srq};
 use hca_model::link_layer::{Packet, Path, ib::Address};
 use hca_model::wire::{DcEthRepr, Repr};
-use hca_model::{HcaId, Ps};
+use hca_model::{HcaId, Ps, World};
 use hca_spec::cqe::Syndrome;
 use hca_spec::dct::{DctState, Dctc};
 use hca_spec::ids::{Psn, Qpn};
@@ -37,10 +37,14 @@ const fn sent(operation: Operation, session: u32, psn: u32) -> Sent {
 
 impl DcTarget {
     fn new() -> Self {
-        let mut pair = loopback(&Options::default());
+        Self::with_receives(12)
+    }
+
+    fn with_receives(receives: u32) -> Self {
+        let mut pair = loopback(&Options { cqes: 4096, ..Options::default() });
         let (pd, cq) = (pair.ends[1].pd, pair.ends[1].recv_cq.number());
-        let mut srq = pair.hcas[0].create_srq(pd, 15, 1).expect("CREATE_RMP");
-        for wr_id in 0..12 {
+        let mut srq = pair.hcas[0].create_srq(pd, receives + 3, 1).expect("CREATE_RMP");
+        for wr_id in 0..receives.into() {
             srq.post_recv(wr_id, &[pair.ends[1].sge(0, 4096)]).expect("post_recv");
         }
         let (access, scatter_to_cqe) = (Access::ALL, ScatterToCqe::Off);
@@ -177,5 +181,37 @@ pub(crate) fn draining_has_an_end() {
     assert_eq!(target.state(), DctState::Drained);
     let flushed = target.pair.ends[1].recv_cq.poll().expect("a completion");
     assert_eq!(flushed.syndrome(), Some(Syndrome::WorkRequestFlushed));
+    target.close();
+}
+
+/// A target with more connections than one event may cut, each in the middle of a message: all are cut when the target has drained for long enough,
+/// some at a time.
+#[test]
+pub(crate) fn many_connections_are_cut_in_pieces() {
+    use Operation::{Connect, SendFirst};
+    const CONNECTIONS: u32 = 1100;
+    /// Connections of one event (`adapter/dynamic.rs`).
+    const MOST: usize = 512;
+    let mut target = DcTarget::with_receives(CONNECTIONS);
+    for from in 0..CONNECTIONS {
+        target.nothing(Sent { from: 0x1000 + from, ..sent(Connect, 1, 0) });
+        target.nothing(Sent { from: 0x1000 + from, len: MTU, ..sent(SendFirst, 1, 1) });
+    }
+    target.pair.hcas[0].drain_dct(&target.dct).expect("DRAIN_DCT");
+    let simulation = target.pair.hcas[0].bus_mut().simulation().clone();
+    let (mut all, mut most, mut end) = (0, 0, false);
+    while !end {
+        end = simulation.world(|world, now| world.advance_within(now + Ps::from_ms(30), |_: &World| false));
+        let mut of_one = 0;
+        while let Some(completion) = target.pair.ends[1].recv_cq.poll() {
+            assert_eq!(completion.status.expect_err("flushed").syndrome, Some(Syndrome::WorkRequestFlushed));
+            target.srq.finish(&completion).expect("of the SRQ");
+            of_one += 1;
+        }
+        (all, most) = (all + of_one, most.max(of_one));
+    }
+    assert_eq!(all, CONNECTIONS as usize);
+    assert!(most <= MOST, "{most} connections in one event");
+    assert_eq!(target.state(), DctState::Drained);
     target.close();
 }

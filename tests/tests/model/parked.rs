@@ -1,10 +1,12 @@
 //! Inputs that wait for answers of memory: what goes on meanwhile, and how the waiting ends.
 
+use hca_driver::qp::Path;
 use hca_driver::wqe::SendOp;
-use hca_driver::{Access, SendRequest};
+use hca_driver::{Access, InitAttr, QpConfig, RtrAttr, RtsAttr, SendRequest};
 use hca_model::link::Faults;
 use hca_model::{HcaId, Ps};
 use hca_spec::cqe::Syndrome;
+use hca_spec::ids::{Lid, Qpn};
 use hca_tests::in_process::{ModelBus, Simulation, deferring};
 use hca_tests::pair::{Options, Pair, pattern};
 use hca_tests::rig::{close, linked, loopback, open};
@@ -143,5 +145,41 @@ fn reset_ends_what_waits() {
         let hca = open(&simulation, 0);
         hca.close().expect("teardown");
         worlds::assert_nothing_held(&simulation, HcaId(0));
+    });
+}
+
+/// Many inputs wait for answers that come at once: some are carried out, and the others in events of their own.
+#[test]
+fn what_waited_goes_on_in_pieces() {
+    const QUEUES: usize = 48;
+    /// Inputs of one event (`adapter/parked.rs`).
+    const MOST: usize = 16;
+    deferring(3, || {
+        let mut pair = loopback(&Options::default());
+        let far = pair.ends[1].mr;
+        let [end, _] = &pair.ends;
+        let (sge, hca) = ([end.sge(0, 64)], &mut pair.hcas[0]);
+        let config = QpConfig::rc(end.pd, &end.send_cq, &end.recv_cq);
+        let mut queues: Vec<_> = (0..QUEUES).map(|_| hca.create_qp(&config).expect("CREATE_QP")).collect();
+        for qp in &mut queues {
+            hca.qp_to_init(qp, &InitAttr::default()).expect("INIT");
+            hca.qp_to_rtr(qp, &RtrAttr::new(Qpn(0xff_fff0), Path::lid(Lid(1)))).expect("RTR");
+            hca.qp_to_rts(qp, &RtsAttr::default()).expect("RTS");
+        }
+        hca.bus_mut().withhold(Some(&end.memory));
+        for qp in &mut queues {
+            let write = SendRequest::write(1, &sge, far.address, far.key);
+            qp.post_send(hca.bus_mut(), &write).expect("it is posted");
+        }
+        simulation(&mut pair).run(Ps::from_us(50));
+        assert_eq!(parked(&mut pair, 0), QUEUES);
+        // What the answers are does not matter: these are that there is nothing.
+        pair.hcas[0].bus_mut().unmap(&pair.ends[0].memory);
+        let left = parked(&mut pair, 0);
+        assert!((QUEUES - 2 * MOST..QUEUES).contains(&left), "{left} wait");
+        simulation(&mut pair).run(Ps::from_us(50));
+        assert_eq!(parked(&mut pair, 0), 0);
+        let failed = std::iter::from_fn(|| pair.ends[0].send_cq.poll()).filter(|told| told.status.is_err());
+        assert_eq!(failed.count(), QUEUES);
     });
 }

@@ -2,7 +2,7 @@
 
 use hca_driver::eth::{FrameRequest, QueueState, Sq, SqConfig};
 use hca_driver::{Cq, CqConfig};
-use hca_model::Ps;
+use hca_model::{HcaId, Ps, World};
 use hca_spec::cmd::{AccessRegIn, reg};
 use hca_spec::command::Opcode;
 use hca_spec::register::{EtsClass, QETCR_CLASSES, Qetcr, Qpts, Qtct, TRUST_DSCP};
@@ -152,4 +152,46 @@ pub(crate) fn a_new_queue_waits_for_its_own_priority() {
     sq.post(station.hca.bus_mut(), &FrameRequest::new(0, &[], &data)).expect("a free place");
     lan.simulation.run(Ps::from_us(20));
     assert!(lan.stations[1].frames().iter().any(|frame| frame[HEADERS] == 4), "it waits");
+}
+
+/// Queues that wait for room at the port and send nothing when they have their turn take no room, so one event could be the turn of all of them:
+/// it is of some.
+#[test]
+pub(crate) fn many_queues_that_wait_have_turns_in_pieces() {
+    const QUEUES: usize = 600;
+    /// Turns of one event (`adapter/port.rs`).
+    const MOST: usize = 256;
+    let mut lan = Lan::cable();
+    set_class(&mut lan.stations[0], 0, |c| {
+        _ = c.set(EtsClass::R, 1).set(EtsClass::MAX_BW_UNITS, 3).set(EtsClass::MAX_BW_VALUE, 1);
+    });
+    let (to, from) = (lan.stations[1].mac, lan.stations[0].mac);
+    let station = &mut lan.stations[0];
+    let tis = station.hca.create_tis(station.domain, 0).expect("CREATE_TIS");
+    let mut cq = station.hca.create_cq(CqConfig::new(2 * QUEUES as u32)).expect("CREATE_CQ");
+    let mut queue = || {
+        let mut sq = station.hca.create_sq(&SqConfig::new(tis, station.pd, &cq)).expect("CREATE_SQ");
+        station.hca.modify_sq(&mut sq, QueueState::Ready).expect("MODIFY_SQ");
+        sq
+    };
+    let mut queues: Vec<_> = (0..QUEUES).map(|_| queue()).collect();
+    let slow = Flow::default().frame(to, from, None, false, &[0; LEN]);
+    (0..60).for_each(|_| lan.stations[0].send(&slow));
+    lan.simulation.run(Ps::from_us(5));
+    // Longer than the port's MTU: it fails.
+    let station = &mut lan.stations[0];
+    let data = [station.out(1 << 17, &Flow::default().frame(to, from, None, false, &[0; 4000]))];
+    for sq in &mut queues {
+        sq.post(station.hca.bus_mut(), &FrameRequest::new(0, &[], &data)).expect("a free place");
+    }
+    lan.simulation.flush_stores(HcaId(0));
+    let (mut all, mut most, mut end) = (0, 0, false);
+    while !end {
+        let step = |world: &mut World, now| world.advance_within(now + Ps::from_ms(10), |_: &World| false);
+        end = lan.simulation.world(step);
+        let of_one = std::iter::from_fn(|| cq.poll()).count();
+        (all, most) = (all + of_one, most.max(of_one));
+    }
+    assert_eq!(all, QUEUES);
+    assert!((MOST / 2..=MOST).contains(&most), "{most} turns in one event");
 }
