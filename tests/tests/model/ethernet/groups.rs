@@ -12,7 +12,7 @@ use hca_tests::in_process::ModelMemory;
 use hca_tests::lan::Lan;
 
 use super::classes::set_class;
-use super::roce::{End, LOOKS, connected, ends};
+use super::roce::{End, LOOKS, PRIORITY, connected, connected_of, ends};
 
 /// Bytes of a message.
 const LEN: usize = 30_000;
@@ -180,26 +180,28 @@ fn queues_that_wait_for_others_are_quiet() {
     const QUEUES: usize = 8;
     /// Bytes of a packet's payload.
     const MTU: usize = 1024;
+    /// Bytes of a message: more than the port takes of a priority before its queues wait.
+    const LONG: usize = 60_000;
     let mut lan = Lan::of_kind("connectx6dx");
-    // A packet takes 8 us.
-    set_class(&mut lan.stations[0], 8, |c| {
-        _ = c.set(EtsClass::R, 1).set(EtsClass::MAX_BW_UNITS, 4).set(EtsClass::MAX_BW_VALUE, 1);
+    // A packet of the first takes 80 us, and the others have the link to themselves meanwhile.
+    set_class(&mut lan.stations[0], PRIORITY.into(), |c| {
+        _ = c.set(EtsClass::R, 1).set(EtsClass::MAX_BW_UNITS, 3).set(EtsClass::MAX_BW_VALUE, 1);
     });
     let hca = &mut lan.stations[0].hca;
     let root = hca.create_scheduling_element(false, 0, 0).expect("a root");
     let mut all: Vec<(Vec<End>, Vec<Qp<ModelMemory>>)> = (0..QUEUES)
         .map(|i| {
-            let ends = ends(&mut lan, LOOKS[3]);
-            let mut qps = connected(&mut lan, &ends, LOOKS[3]);
+            let ends = ends(&mut lan, LOOKS[4]);
+            let priority = if i == 0 { PRIORITY } else { 0 };
+            let mut qps = connected_of(&mut lan, &ends, LOOKS[4], [0, 1], priority);
             let hca = &mut lan.stations[0].hca;
-            let weight = 1 + 8 * u32::from(i == 0);
-            let group = hca.create_scheduling_element_with(true, root, (0, weight)).expect("a group");
+            let group = hca.create_scheduling_element_with(true, root, (0, 1)).expect("a group");
             hca.qp_set_groups(&mut qps[0], [group, group]).expect("RTS2RTS");
             (ends, qps)
         })
         .collect();
     for (ends, qps) in &mut all {
-        let (sge, far) = ([ends[0].sge(0, LEN)], &ends[1].mr);
+        let (sge, far) = ([ends[0].sge(0, LONG)], &ends[1].mr);
         let request = SendRequest::write(1, &sge, far.address, far.key);
         qps[0].post_send(lan.stations[0].hca.bus_mut(), &request).expect("post_send");
     }
@@ -214,6 +216,6 @@ fn queues_that_wait_for_others_are_quiet() {
         let done = ends[0].cq.poll().expect("a completion");
         assert_eq!((qps[0].finish(&done), done.status), (Some(1), Ok(())));
     }
-    let packets = QUEUES * LEN.div_ceil(MTU);
+    let packets = QUEUES * LONG.div_ceil(MTU);
     assert!(events < 40 * packets, "{events} events for {packets} packets");
 }

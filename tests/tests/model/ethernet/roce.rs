@@ -82,7 +82,11 @@ pub(crate) fn ends(lan: &mut Lan, look: Look) -> Vec<End> {
 }
 
 pub(crate) fn path(lan: &Lan, look: Look, to: usize) -> Path {
-    let hop = Hop { priority: PRIORITY, ..Hop::to(lan.stations[to].mac) };
+    path_of(lan, look, to, PRIORITY)
+}
+
+fn path_of(lan: &Lan, look: Look, to: usize, priority: u8) -> Path {
+    let hop = Hop { priority, ..Hop::to(lan.stations[to].mac) };
     Path::roce(look.gid(to), INDEX, hop)
 }
 
@@ -98,6 +102,17 @@ pub(crate) fn connected_between(
     look: Look,
     places: [usize; 2],
 ) -> Vec<Qp<ModelMemory>> {
+    connected_of(lan, ends, look, places, PRIORITY)
+}
+
+/// The same, of tagged packets with that priority.
+pub(crate) fn connected_of(
+    lan: &mut Lan,
+    ends: &[End],
+    look: Look,
+    places: [usize; 2],
+    priority: u8,
+) -> Vec<Qp<ModelMemory>> {
     let mut qps: Vec<_> = places
         .map(|at| {
             let config = QpConfig::rc(ends[at].pd, &ends[at].cq, &ends[at].cq);
@@ -105,7 +120,7 @@ pub(crate) fn connected_between(
         })
         .into();
     for i in 0..2 {
-        let (peer, path) = (qps[1 - i].number(), path(lan, look, places[1 - i]));
+        let (peer, path) = (qps[1 - i].number(), path_of(lan, look, places[1 - i], priority));
         let hca = &mut lan.stations[places[i]].hca;
         let init = InitAttr { access: Access::ALL, ..InitAttr::default() };
         hca.qp_to_init(&mut qps[i], &init).expect("INIT");
