@@ -49,6 +49,10 @@ pub(crate) enum Word {
 }
 
 impl Word {
+    /// All of them, in the order in which they are said: what is read backwards has no answer without its time and its sum.
+    pub(super) const ALL: [Self; 6] =
+        [Self::Asks, Self::Time, Self::Sum, Self::Answered, Self::Calm, Self::Begun];
+
     /// Where it is in a cell.
     const fn offset(self) -> usize {
         WORDS + 8 * self as usize
@@ -192,9 +196,7 @@ impl Bell {
     /// # Errors
     /// The memory is gone.
     pub(super) fn need(&self) -> Result<u64, LinkError> {
-        let mut need = 0;
-        self.memory.touch(|| need = self.word(self.theirs + NEED).load(Ordering::SeqCst))?;
-        Ok(need)
+        self.read(self.theirs + NEED)
     }
 
     /// Writes a word for the peer, and wakes it if it sleeps.
@@ -211,13 +213,25 @@ impl Bell {
         if sleeps { self.wake(socket) } else { Ok(()) }
     }
 
+    /// This side's word.
+    ///
+    /// # Errors
+    /// The memory is gone.
+    pub(super) fn says(&self, word: Word) -> Result<u64, LinkError> {
+        self.read(self.own + word.offset())
+    }
+
     /// The peer's word.
     ///
     /// # Errors
     /// The memory is gone.
     pub(super) fn said(&self, word: Word) -> Result<u64, LinkError> {
+        self.read(self.theirs + word.offset())
+    }
+
+    fn read(&self, at: usize) -> Result<u64, LinkError> {
         let mut said = 0;
-        self.memory.touch(|| said = self.word(self.theirs + word.offset()).load(Ordering::SeqCst))?;
+        self.memory.touch(|| said = self.word(at).load(Ordering::SeqCst))?;
         Ok(said)
     }
 

@@ -27,8 +27,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv};
 use std::os::fd::AsRawFd;
 
-use self::wire::{Frame, Sizes};
-use super::bell::{Bell, Sleep};
+use self::wire::{Frame, Sizes, WORDS};
+use super::bell::{Bell, Sleep, Word};
 use super::channel::{PACKET, SYNC, TERMINATE};
 use super::connect::{accept_at, connect_to, read_first, say_first};
 use super::intro::{self, HEADER, Protocol, Queue, Upper};
@@ -70,6 +70,8 @@ struct ProxiedLink {
     bell: Option<Bell>,
     /// What the other proxy knows of that.
     needs: u64,
+    /// What it knows of what the end here says of all parts of its simulation.
+    words: [u64; WORDS],
     /// What waits for room in the ring, and its bytes.
     waiting: VecDeque<(Entry, Vec<u8>)>,
     bytes: usize,
@@ -248,7 +250,9 @@ impl ProxiedLink {
         let [from, to] = queues.map(|queue| Ring::new(Arc::clone(&memory), queue));
         let (out, inward) = if listens { (from, to) } else { (to, from) };
         let (waiting, bytes, needs, far_gone, near_gone) = (VecDeque::new(), 0, 0, false, false);
-        let link = Self { name, socket, out, inward, bell, needs, waiting, bytes, far_gone, near_gone };
+        let words = [0; WORDS];
+        let link =
+            Self { name, socket, out, inward, bell, needs, words, waiting, bytes, far_gone, near_gone };
         link.far_needs(0)?;
         Ok(link)
     }
@@ -264,6 +268,27 @@ impl ProxiedLink {
         Ok(need.filter(|need| *need != self.needs))
     }
 
+    /// The other end says that of all parts of its simulation.
+    fn far_says(&self, words: [u64; WORDS]) -> Result<(), LinkError> {
+        let Some(bell) = &self.bell else { return Ok(()) };
+        for (word, said) in Word::ALL.into_iter().zip(words) {
+            if bell.says(word)? != said {
+                bell.say(word, said, &self.socket)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the end here says of them, if the other proxy does not know it.
+    fn says_more(&self) -> Result<Option<[u64; WORDS]>, LinkError> {
+        let Some(bell) = &self.bell else { return Ok(None) };
+        let mut words = [0; WORDS];
+        for (said, word) in words.iter_mut().zip(Word::ALL).rev() {
+            *said = bell.said(word)?;
+        }
+        Ok((words != self.words).then_some(words))
+    }
+
     /// Hands on what came from the simulation. Returns whether there was something.
     fn hear(&mut self, number: u16, connection: &mut Connection) -> Result<bool, LinkError> {
         // Gone is who was gone before the ring was found empty.
@@ -273,16 +298,22 @@ impl ProxiedLink {
             self.needs = need;
             connection.say(number, &Frame::Need(need));
         }
+        let words = self.says_more()?;
+        if let Some(words) = words {
+            self.words = words;
+            connection.say(number, &Frame::Words(words));
+        }
+        let news = needs.is_some() || words.is_some();
         for turn in 0..TURN {
             if connection.pending.len() > PENDING {
-                return Ok(turn > 0 || needs.is_some());
+                return Ok(turn > 0 || news);
             }
             let Some(entry) = self.inward.peek()? else {
                 if gone {
                     self.near_gone = true;
                     connection.say(number, &Frame::Closed);
                 }
-                return Ok(turn > 0 || gone || needs.is_some());
+                return Ok(turn > 0 || gone || news);
             };
             let len = match entry.kind {
                 PACKET => entry.own.first_chunk().map_or(0, |len| u16::from_le_bytes(*len)),
@@ -421,6 +452,7 @@ fn carry(links: Vec<ProxiedLink>, mut connection: Connection) -> anyhow::Result<
                     link.waiting.push_back((entry, payload));
                 }
                 Frame::Need(need) => link.far_needs(need).with_context(|| link.name.clone())?,
+                Frame::Words(words) => link.far_says(words).with_context(|| link.name.clone())?,
                 Frame::Closed => link.far_gone = true,
                 Frame::Listener { .. } | Frame::Connecter { .. } => {
                     bail!("the other proxy began link {number} again")
@@ -481,6 +513,7 @@ fn rest(links: &[Option<ProxiedLink>], connection: &Connection) -> anyhow::Resul
             bell.set_sleeps(Sleep::AtSocket)?;
         }
         nothing &= link.inward.peek()?.is_none() && link.needs_more()?.is_none();
+        nothing &= link.says_more()?.is_none();
     }
     let mut watched: Vec<_> =
         links().map(|link| PollFd::new(link.socket.as_fd(), PollFlags::POLLIN)).collect();

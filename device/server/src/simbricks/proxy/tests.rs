@@ -77,6 +77,16 @@ fn links_pass_and_end() {
                 assert!(Instant::now() < until);
             }
             assert_eq!(to.outlook(), Ps(9000));
+            // What is said of all parts comes with what was said before it.
+            for wave in 1..200u64 {
+                from.say(Word::Time, wave * 3).unwrap();
+                from.say(Word::Sum, wave * 5).unwrap();
+                from.say(Word::Answered, wave).unwrap();
+                while to.said(Word::Answered).unwrap() < wave {
+                    assert!(Instant::now() < until);
+                }
+                assert_eq!([Word::Time, Word::Sum].map(|word| to.said(word).unwrap()), [wave * 3, wave * 5]);
+            }
         }
     }
     drop(near);

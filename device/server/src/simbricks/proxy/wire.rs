@@ -1,6 +1,6 @@
 //! What two proxies say to each other over TCP. Little endian.
 //!
-//! Each says first `softhca sim-proxy 2\n`, then its number of links (2), then of each whether it listens (1) or connects (0) there. Then come
+//! Each says first `softhca sim-proxy 3\n`, then its number of links (2), then of each whether it listens (1) or connects (0) there. Then come
 //! frames: kind (1), link (2), length of what follows (4), and that:
 //!
 //! | kind | what follows |
@@ -10,13 +10,15 @@
 //! | 3 an entry | time in ps (8), type (1), the message's own part of its header (48), payload |
 //! | 4 the end there is gone | nothing |
 //! | 5 the end there needs a promise before it goes on | up to when, ps (8) |
+//! | 6 the end there says something of all parts of its simulation | its words, in the order in which they are said (8 each) |
 //!
 //! What came is not trusted: lengths are bounded, and what is no frame ends the connection.
 
+use super::super::bell::Word;
 use super::super::ring::{Entry, OWN};
 
 /// What each side says first.
-pub(super) const GREETING: &[u8] = b"softhca sim-proxy 2\n";
+pub(super) const GREETING: &[u8] = b"softhca sim-proxy 3\n";
 /// Bytes before what a frame holds.
 const HEADER: usize = 7;
 /// The longest that a frame holds: no entry is longer than a mebibyte.
@@ -33,7 +35,11 @@ pub(super) enum Frame {
     Entry { entry: Entry, payload: Vec<u8> },
     Closed,
     Need(u64),
+    Words([u64; WORDS]),
 }
+
+/// Words that an end says of all parts of its simulation.
+pub(super) const WORDS: usize = Word::ALL.len();
 
 /// What came is no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +55,7 @@ pub(super) fn write(to: &mut Vec<u8>, link: u16, frame: &Frame) {
         Frame::Entry { .. } => 3,
         Frame::Closed => 4,
         Frame::Need(_) => 5,
+        Frame::Words(_) => 6,
     };
     to.push(kind);
     to.extend_from_slice(&link.to_le_bytes());
@@ -66,6 +73,7 @@ pub(super) fn write(to: &mut Vec<u8>, link: u16, frame: &Frame) {
             to.extend_from_slice(payload);
         }
         Frame::Need(need) => to.extend_from_slice(&need.to_le_bytes()),
+        Frame::Words(words) => words.iter().for_each(|word| to.extend_from_slice(&word.to_le_bytes())),
         Frame::Closed => {}
     }
     let len = to.len().saturating_sub(start + HEADER);
@@ -106,6 +114,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<Option<(u16, Frame, usize)>, NoFrame>
         }
         4 if body.is_empty() => Frame::Closed,
         5 => Frame::Need(u64::from_le_bytes(body.try_into().map_err(|_| NoFrame)?)),
+        6 => {
+            let (words, rest) = body.as_chunks();
+            let words: [[u8; 8]; WORDS] = words.try_into().map_err(|_| NoFrame)?;
+            if !rest.is_empty() {
+                return Err(NoFrame);
+            }
+            Frame::Words(words.map(u64::from_le_bytes))
+        }
         _ => return Err(NoFrame),
     };
     Ok(Some((u16::from_le_bytes([a, b]), frame, HEADER + len)))
@@ -135,6 +151,7 @@ mod tests {
             Frame::Entry { entry, payload: Vec::new() },
             Frame::Closed,
             Frame::Need(u64::MAX - 7),
+            Frame::Words([1, 2, 3, u64::MAX, 5, 6]),
         ];
         let mut bytes = Vec::new();
         frames.iter().zip(5..).for_each(|(frame, link)| write(&mut bytes, link, frame));
@@ -154,7 +171,7 @@ mod tests {
         #[test]
         fn any_bytes_are_frames_or_none(
             mut bytes in prop::collection::vec(any::<u8>(), 0..100),
-            kind in 0u8..6,
+            kind in 0u8..8,
             len in 0u32..100,
         ) {
             let _ = read(&bytes);
