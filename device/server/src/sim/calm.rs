@@ -187,7 +187,8 @@ impl Calm {
             return Ok(());
         }
         let (Ps(mut time), mut sum) = own();
-        for down in &self.down {
+        // Who has ended does nothing, and counts nothing.
+        for down in self.down.iter().filter(|down| down.said[1] != ENDED) {
             let Some(joint) = joints.get(down.place) else { continue };
             time = time.min(joint.channel().said(Word::Time)?);
             sum = sum.wrapping_add(joint.channel().said(Word::Sum)?);
@@ -210,7 +211,7 @@ impl Calm {
     /// Asks for the next wave, if that is wanted here or below, or begins it.
     fn ask(&mut self, joints: &[Joint]) -> Result<(), LinkError> {
         let wanted = self.is_wanted();
-        let wave = self.begun + 1;
+        let wave = self.begun.saturating_add(1);
         if !wanted && !self.down.iter().any(|down| down.said[0] == wave) {
             return Ok(());
         }
@@ -239,11 +240,9 @@ impl Calm {
         Ok(())
     }
 
-    /// This part has ended, and does nothing more. Who has others below says no more of them.
+    /// This part has ended, and does nothing more. Who has others below says no more of them: there are no waves from then on.
     pub(super) fn end(&self, joints: &[Joint]) -> Result<(), LinkError> {
         let Some(up) = self.up.as_ref().filter(|_| self.down.is_empty()) else { return Ok(()) };
-        self.say(up, Word::Time, Ps::MAX.0, joints)?;
-        self.say(up, Word::Sum, 0, joints)?;
         self.say(up, Word::Answered, ENDED, joints)
     }
 }

@@ -190,6 +190,8 @@ impl Partition {
             for joint in &mut self.joints {
                 joint.hear(&mut self.world, self.reached)?;
             }
+            // What came may be answered at once: a port that is full asks its peer to wait.
+            self.gather();
             self.neighbours.count(&mut self.joints);
             self.hosts.iter().try_for_each(|host| host.hear(self.reached))?;
             let silent = quiet().max(until);
@@ -315,16 +317,21 @@ impl Partition {
         self.hosts.iter().try_for_each(|host| host.look(reached, until))
     }
 
-    /// What left goes to the neighbours, and what they may count on: nothing is done to the world before `quiet`.
-    fn tell(&mut self, quiet: Ps) -> anyhow::Result<()> {
-        if self.joints.is_empty() && self.hosts.is_empty() {
-            return Ok(());
-        }
+    /// What has left waits until its time is certain.
+    fn gather(&mut self) {
         for event in self.world.drain_tunnels(Ps::MAX) {
             if let Some(joint) = self.joints.iter_mut().find(|joint| joint.is(event.tunnel)) {
                 joint.hold(event.at, event.message);
             }
         }
+    }
+
+    /// What left goes to the neighbours, and what they may count on: nothing is done to the world before `quiet`.
+    fn tell(&mut self, quiet: Ps) -> anyhow::Result<()> {
+        if self.joints.is_empty() && self.hosts.is_empty() {
+            return Ok(());
+        }
+        self.gather();
         let next = self.next(quiet);
         let (reached, felt, hosts) = (self.reached, self.felt(next), self.joints.len()..);
         let without = |place| felt.without(self.neighbours.of(place)).min(next);

@@ -54,7 +54,14 @@ impl Look {
         let file = file.filter(|file| can_be_shortened(*file));
         if !peer.is_known() || file.is_some() {
             let waits = match &self.open {
-                Some(open) => !open.is_over(),
+                Some(open) if open.is_done() => {
+                    // It has nothing left to do but to end, and the next file finds no other.
+                    if let Some(thread) = self.thread.take() {
+                        let _ = thread.join();
+                    }
+                    false
+                }
+                Some(open) => !open.is_late(),
                 // The first question, if there is a thread for it.
                 None => self.begin(peer, file).is_some(),
             };
@@ -112,8 +119,13 @@ impl Look {
 }
 
 impl Open {
-    fn is_over(&self) -> bool {
-        // Neither blocks: there is an error if it has not come to that.
-        self.done.read().is_ok() || self.patience.wait().is_ok()
+    // Neither blocks: there is an error if it has not come to that.
+
+    fn is_done(&self) -> bool {
+        self.done.read().is_ok()
+    }
+
+    fn is_late(&self) -> bool {
+        self.patience.wait().is_ok()
     }
 }
