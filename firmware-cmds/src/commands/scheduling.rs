@@ -114,7 +114,8 @@ fn make(fw: &mut Firmware, wanted: Wanted) -> Result<u32, Failure> {
             return Err(DEEP.of(parent).got(above as u64).limit(MOST_LEVELS as u64));
         }
     }
-    let most = 1 << LOG_MAX_QUEUE_GROUPS;
+    // Who has as many as are announced puts another in the place of one before that goes (mlx5e_htb_leaf_to_inner).
+    let most = 2 << LOG_MAX_QUEUE_GROUPS;
     if leaf && fw.icm.queue_groups >= most {
         return Err(GROUPS.limit(most));
     }

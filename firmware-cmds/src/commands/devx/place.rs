@@ -354,6 +354,7 @@ pub(super) fn hide(fw: &Firmware, call: &Call<'_>, output: &mut [u8]) {
     hide(output, record.map_or(0, |(_, offset)| offset));
     // Pieces of other keys are the user's own words.
     let pieces = object.kind == Kind::Mkey
+        && fw.icm.users.owner(object) == uid(call)
         && fw.icm.mkeys.get(object.number).is_some_and(|key| matches!(key.translation, Translation::Klm(_)));
     if !of_kernel && !pieces {
         let list = if object.kind == Kind::Qp { list_offset(fw, call) } else { PAS_OFFSET };

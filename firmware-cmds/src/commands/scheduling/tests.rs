@@ -207,13 +207,13 @@ fn commands_of_their_own() {
 
 /// There are as many groups as the capability says, and what is left behind goes with the driver.
 #[test]
-fn as_many_groups_as_announced() {
+fn as_many_groups_as_announced_and_those_that_take_their_places() {
     let mut b = bench();
     let log = b.fw.personality().capabilities.ethernet.qos.get(Qos::LOG_MAX_QOS_NIC_QUEUE_GROUP);
     assert_eq!(log, LOG_MAX_QUEUE_GROUPS);
     let (_, root) = create_by_command(&mut b, element::TSAR, 0);
     let mut last = 0;
-    for _ in 0..1 << log {
+    for _ in 0..2 << log {
         let (status, group) = create_by_command(&mut b, element::QUEUE_GROUP, root);
         assert!(status == Status::Ok && group <= 0xffff, "send queues name it with 16 bits");
         last = group;
