@@ -361,6 +361,7 @@ impl Executor<'_> {
                 core.note(now, Event::Destroyed { what: Queue::Qp, number: qpn.0 });
                 core.function.counting.forget(qpn);
                 core.function.frames.abandon(qpn);
+                core.leave_group(now, qpn);
                 if let Some(gone) = self.qps.remove(qpn.0) {
                     core.flow_ends(&gone);
                 }
@@ -432,6 +433,7 @@ impl Executor<'_> {
                 let events = stay.then(|| std::mem::take(&mut core.function.eqs));
                 core.trace(now, Message::AllGone(core.id));
                 core.function.counting.forget_all();
+                core.function.groups.all_gone();
                 core.function.drop_objects((std::mem::take(self.qps), std::mem::take(self.dc_responders)));
                 if let Some(eqs) = events {
                     core.function.eqs = eqs;

@@ -130,6 +130,13 @@ impl Groups {
         *self = Self::default();
     }
 
+    /// All elements and queues are gone. The event that comes still comes.
+    pub(crate) fn all_gone(&mut self) {
+        let timed = self.held.timed;
+        self.clear();
+        self.held.timed = timed;
+    }
+
     fn share(&mut self, number: u32) -> &mut Share {
         self.shares.entry(number).or_default()
     }
@@ -169,6 +176,19 @@ impl Groups {
         self.ask(levels.get(before..upto).unwrap_or_default(), true);
         // Of elements that are gone nothing is left to say.
         self.ask(levels.get(upto..before.min(levels.len())).unwrap_or_default(), false);
+        self.ask_again(levels.get(..upto).unwrap_or_default());
+    }
+
+    /// Those that were waited for in vain, and have something to send after all, come again.
+    fn ask_again(&mut self, levels: &[Level]) {
+        for (child, node, _) in levels.iter().filter(|(_, node, _)| *node != 0) {
+            let share = self.share(*child);
+            if share.queues > 0 && share.comes.is_none() {
+                let at = self.place(*node, *child);
+                self.share(*child).comes = Some(at);
+                self.share(*node).asking.insert((at, *child));
+            }
+        }
     }
 
     /// Which other child of the node a child has to wait for, if any.
@@ -319,6 +339,14 @@ impl Core<'_> {
                 self.schedule(now, HcaEvent::SendTurn(qpn));
             }
         }
+    }
+
+    /// A queue is no longer of its group, which may go before the queue would have its turn. True: it waited there, and has no turn.
+    pub(crate) fn leave_group(&mut self, now: Ps, qpn: Qpn) -> bool {
+        self.group_left(now, qpn);
+        let held = &mut self.function.groups.held;
+        let number = held.numbers.get(&qpn).copied();
+        number.and_then(|number| held.take(number)).is_some()
     }
 
     /// A queue has nothing to send for now, is gone, or in another group.

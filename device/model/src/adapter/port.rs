@@ -192,6 +192,10 @@ impl Core<'_> {
         }
         // What does not leave the adapter is in nobody's way on the link.
         let own_packet = out.outlet.keeps(own, &packet);
+        if own_packet {
+            // What waits where no train looks has its bytes.
+            packet.fetch_payload();
+        }
         let lane = lane_of(own_packet, out.outlet.choose_lane(own, &mut packet));
         let reserved = packet.len() as u32;
         out.reserve(lane, reserved as usize);

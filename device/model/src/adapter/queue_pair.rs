@@ -32,6 +32,7 @@ impl Executor<'_> {
         if to == QpState::Reset {
             // In RESET nothing moves: an idle queue pair costs its context only.
             core.function.frames.abandon(qpn);
+            core.leave_group(now, qpn);
             if let Some(gone) = qps.remove(qpn.0) {
                 core.flow_ends(&gone);
             }
@@ -45,7 +46,8 @@ impl Executor<'_> {
         let was_armed = hw.params.path_migration == path_migration::ARMED;
         hw.params = Params::new(&core.view(), &qp.ctx);
         hw.aim(&core.view());
-        hw.group = qp.groups.first().copied().unwrap_or(0);
+        let group = qp.groups.first().copied().unwrap_or(0);
+        let moved = std::mem::replace(&mut hw.group, group) != group;
         hw.run = None;
         if to != QpState::Error {
             hw.state = to;
@@ -71,6 +73,9 @@ impl Executor<'_> {
         }
         if was_armed && hw.says_migrated() {
             core.push_qp_event(now, EventType::PathMigrated, qpn);
+        }
+        if moved && core.leave_group(now, qpn) {
+            core.schedule(now, HcaEvent::SendTurn(qpn));
         }
     }
 

@@ -50,7 +50,8 @@ impl Core<'_> {
         if distance > 0 {
             self.function.fw.icm.count(qp.qpn, QCounter::OutOfSequence);
             self.note_unwanted(now, path.source(), repr, Unwanted::Ahead, qp.responder.epsn.get());
-            if qp.responder.misses() {
+            // What has no room is said when the next packet comes.
+            if qp.has_room_for_answer() && qp.responder.misses() {
                 let (psn, syndrome) = (qp.responder.epsn, aeth::NAK | aeth::PSN_SEQUENCE_ERROR);
                 self.answer(now, qp, psn, syndrome);
             }

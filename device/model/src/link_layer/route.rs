@@ -267,10 +267,10 @@ impl Route {
         }
     }
 
-    /// Whether what came by `came`, a packet of the port's own, is of this way: one that leads back has no other peer.
+    /// Whether what came by `came` is of this way: one that leads back has no other peer, and what is forced back never leaves its port.
     #[inline]
-    pub(crate) fn is_led_back(&self, port: &Port, came: &Path) -> bool {
-        self.forced && came.is_from(port)
+    pub(crate) fn is_led_back(&self, came: &Path) -> bool {
+        self.forced && came.is_forced()
     }
 
     /// Where it leads to.
@@ -317,11 +317,11 @@ mod tests {
         context.set(AddressPath::RLID, 7).set(AddressPath::GRH, 1).set(AddressPath::FL, 1);
         let route = Route::of_context(PortKind::InfiniBand, &context).resolved(Some(&port));
         let path = route.path(&port);
-        assert!(path.is_forced() && route.is_led_back(&port, &path));
+        assert!(path.is_forced() && route.is_led_back(&path));
         assert_eq!(path.ib().map(|address| (address.slid, address.dlid)), Some((Lid(0), Lid(0))));
         assert_eq!(path.grh().map(|grh| (grh.sgid, grh.dgid)), Some((port.gid(0), port.gid(0))));
         let elsewhere = Path::from(ib::Address::between(Lid(7), Lid(0)));
-        assert!(!route.is_led_back(&port, &elsewhere));
+        assert!(!route.is_led_back(&elsewhere));
         // Of one that is not, an address vector can be.
         context.set(AddressPath::FL, 0);
         let other = Route::of_context(PortKind::InfiniBand, &context);

@@ -36,7 +36,8 @@ impl World {
                 self.now = self.now.max(until);
                 self.check();
                 let goes_on = pace.more(self);
-                let Some(next) = next else { return };
+                // To check may have made something due.
+                let Some(next) = self.heap.next_at() else { return };
                 if !goes_on {
                     return self.heap.pass(until);
                 }

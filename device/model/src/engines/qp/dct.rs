@@ -201,7 +201,8 @@ impl QueuePair {
     /// Whether nothing came for long. `Err`: it is looked at again then.
     pub(crate) fn is_forgotten(&mut self, now: Ps) -> Option<Result<(), Ps>> {
         let Dynamic::Responder(connection) = &mut self.dynamic else { return None };
-        if connection.looked_at != now {
+        // An event of an earlier connection is too early; this one's may be late, if something waited for memory.
+        if connection.looked_at > now {
             return None;
         }
         let due = connection.used + LIFE;

@@ -378,7 +378,7 @@ impl QueuePair {
             return Ok(());
         }
         let route = &self.params.route;
-        if view.port(port).is_some_and(|port| route.is_led_back(port, path)) {
+        if route.is_led_back(path) {
             return Ok(());
         }
         if path.source() != route.peer() {

@@ -17,11 +17,11 @@ pub(crate) struct EthOutlet {
     pub(in crate::link_layer) egress: Egress<()>,
 }
 
-/// Whether a frame is for the port itself.
+/// Whether a frame is for the port itself, or is forced back to it.
 #[inline]
 pub(in crate::link_layer) fn keeps(port: &Port, packet: &Packet) -> bool {
-    let dmac = packet.eth().dmac;
-    !dmac.is_group() && is_own(port, dmac)
+    let address = packet.eth();
+    address.forced || !address.dmac.is_group() && is_own(port, address.dmac)
 }
 
 /// Whether a frame of these bytes, from the destination's address on, that a queue of that priority sends is for the port itself, and
