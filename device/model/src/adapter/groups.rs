@@ -439,6 +439,28 @@ mod tests {
         assert!(held.queues.is_empty() && held.below.is_empty() && held.numbers.is_empty());
     }
 
+    /// Who was waited for in vain, and has something to send after all, is waited for again; and not when its queue has left.
+    #[test]
+    fn who_was_given_up_comes_again() {
+        let mut groups = Groups::default();
+        let [one, other] = [(1, NODE, 1), (2, NODE, 1)];
+        for (qpn, level) in [(Qpn(1), one), (Qpn(2), other)] {
+            groups.compete(qpn, level.0, &[level], 1);
+        }
+        groups.count(one, 100_000);
+        assert!(groups.waits(Ps(0), one));
+        assert!(!groups.waits(PATIENCE, one), "it is given up");
+        assert!(!groups.waits(PATIENCE, one));
+        groups.compete(Qpn(2), 2, &[other], 1);
+        assert!(groups.waits(PATIENCE, one));
+        groups.compete(Qpn(2), 2, &[other], 0);
+        assert!(!groups.waits(PATIENCE, one));
+        groups.compete(Qpn(2), 2, &[other], 1);
+        assert!(groups.waits(PATIENCE, one), "with nothing saved up, and nothing owed");
+        groups.all_gone();
+        assert!(!groups.waits(PATIENCE, one));
+    }
+
     /// Bytes of children that always have something to send, after so many packets, by their weights.
     fn shared(weights: &[u32], packets: usize) -> Vec<u64> {
         let mut groups = Groups::default();
