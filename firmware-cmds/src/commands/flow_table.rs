@@ -2,7 +2,8 @@
 //!
 //! Source: PRM "CREATE_FLOW_TABLE", "MODIFY_FLOW_TABLE", "SET_FLOW_TABLE_ROOT" and their companions; mlx5 driver (field
 //! use). By inference: a table that has groups, or that packets come to from entries or other tables, stays; a root goes,
-//! and its type has none.
+//! and its type has none. The first table of level 0 is its type's root until SET_FLOW_TABLE_ROOT says another (Linux, commit 2fecfb445799
+//! "Managing root flow table"): drivers from before that, and Caladan, never send it.
 
 use hca_spec::command::Status;
 use hca_spec::flow::{
@@ -13,12 +14,14 @@ use hca_spec::layout::Field;
 use hca_spec::ste::Ste;
 
 use super::call::{done, reply};
+use super::devx::uid;
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::object::{Kind, Object};
 use crate::steering::{Changes, FlowTable, Miss, TypeOffer, address_of_table};
+use crate::users::SHARED;
 
 /// Whether the adapter has flow tables: Ethernet ports have.
 pub(super) fn has_steering(fw: &Firmware) -> bool {
@@ -157,6 +160,10 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     (table.software, table.changes, table.ends) = (software, changes, ends);
     let written = offer.software;
     let number = fw.icm.steering.create_table(table).ok_or(FULL)?;
+    // By inference: a program's table becomes no root without being said to be one.
+    if level == 0 && software.is_none() && [0, SHARED].contains(&uid(call)) {
+        fw.icm.steering.offer_root(kind, number);
+    }
     let mut out = CreateFlowTableOut::new();
     out.set(CreateFlowTableOut::TABLE_ID, number);
     if let Some(address) = address(written, software, number) {

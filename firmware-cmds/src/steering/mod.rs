@@ -87,7 +87,7 @@ pub struct Steering {
     tables: Table<FlowTable>,
     groups: Table<Group>,
     counters: Counters,
-    roots: [Option<u32>; TYPES],
+    roots: [Root; TYPES],
     tables_of: [u32; TYPES],
     entries_of: [u32; TYPES],
     /// How many times entries name each TIR.
@@ -131,6 +131,34 @@ pub(crate) struct NewGroup<'a> {
     pub(crate) mask: &'a MatchParam,
 }
 
+/// Where packets of a type enter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Root {
+    /// Nobody has said it: at the first table of level 0, if there is one.
+    First(Option<u32>),
+    /// SET_FLOW_TABLE_ROOT has said it.
+    Said(Option<u32>),
+}
+
+impl Default for Root {
+    fn default() -> Self {
+        Self::First(None)
+    }
+}
+
+impl Root {
+    fn table(self) -> Option<u32> {
+        let (Self::First(table) | Self::Said(table)) = self;
+        table
+    }
+
+    /// That table is gone.
+    fn forget(&mut self, number: u32) {
+        let (Self::First(table) | Self::Said(table)) = self;
+        *table = table.filter(|table| *table != number);
+    }
+}
+
 impl Steering {
     /// No table yet.
     pub fn new(offer: Offer) -> Self {
@@ -141,7 +169,7 @@ impl Steering {
             tables: Table::new(1, NUMBERS),
             groups: Table::new(1, NUMBERS),
             counters: Counters::new(offer.max_counters),
-            roots: [None; TYPES],
+            roots: [Root::default(); TYPES],
             tables_of: [0; TYPES],
             entries_of: [0; TYPES],
             tirs: SteadyMap::default(),
@@ -198,12 +226,19 @@ impl Steering {
     /// The table where packets of a type enter.
     #[inline]
     pub fn root(&self, kind: TableType) -> Option<u32> {
-        self.roots.get(kind as usize).copied().flatten()
+        self.roots.get(kind as usize)?.table()
     }
 
     pub(crate) fn set_root(&mut self, kind: TableType, root: Option<u32>) {
         if let Some(to) = self.roots.get_mut(kind as usize) {
-            *to = root;
+            *to = Root::Said(root);
+        }
+    }
+
+    /// A table of level 0 was made: as long as nobody has said where packets of its type enter, they do so at the first one.
+    pub(crate) fn offer_root(&mut self, kind: TableType, table: u32) {
+        if let Some(to @ Root::First(None)) = self.roots.get_mut(kind as usize) {
+            *to = Root::First(Some(table));
         }
     }
 
@@ -249,8 +284,8 @@ impl Steering {
     pub(crate) fn destroy_table(&mut self, number: u32) {
         let Some(table) = self.tables.remove(number) else { return };
         self.hold_miss(table.miss, false);
-        if self.root(table.kind) == Some(number) {
-            self.set_root(table.kind, None);
+        if let Some(root) = self.roots.get_mut(table.kind as usize) {
+            root.forget(number);
         }
         if let Some(count) = self.tables_of.get_mut(table.kind as usize) {
             *count = count.saturating_sub(1);

@@ -333,7 +333,7 @@ impl Executor<'_> {
                 if let Some(eq) = core.function.fw.icm.eqs.get(n.into()) {
                     core.function.eqs.insert(n.into(), crate::engines::eq::EventQueue::new(eq));
                 }
-                core.route_events();
+                core.route_events_to(Eqn(n));
             }
             Effect::EqDestroyed(Eqn(n)) => {
                 core.note(now, Event::Destroyed { what: Queue::Eq, number: n.into() });

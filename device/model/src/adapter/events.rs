@@ -94,7 +94,7 @@ impl Core<'_> {
         self.schedule(at, HcaEvent::Interrupt(vector));
     }
 
-    /// The event queue that asked for events of that type: of several the one with the lowest number.
+    /// The event queue that asked for events of that type: of several the one that was made last (by inference, from Caladan, whose second queue has to be told).
     pub(crate) fn event_queue_for(&self, event: EventType) -> Option<Eqn> {
         self.event_queue_of(event as u8)
     }
@@ -109,14 +109,24 @@ impl Core<'_> {
         self.event_queue_for(EventType::CommandCompletion).is_some()
     }
 
-    /// Event queues came or went.
+    /// An event queue came: what it asks for goes there from now on.
+    pub(crate) fn route_events_to(&mut self, eqn: Eqn) {
+        let Some(eq) = self.function.fw.icm.eqs.get(eqn.0.into()) else { return };
+        for (event, route) in (0..=u8::MAX).zip(&mut self.function.event_routes.0) {
+            if eq.wants(event) {
+                *route = Some(eqn);
+            }
+        }
+    }
+
+    /// Event queues went: what went there goes to others that asked for it.
     pub(crate) fn route_events(&mut self) {
-        self.function.event_routes = EventRoutes::default();
-        for (n, eq) in self.function.fw.icm.eqs.iter() {
-            for (event, route) in (0..=u8::MAX).zip(&mut self.function.event_routes.0) {
-                if route.is_none() && eq.wants(event) {
-                    *route = Some(Eqn(n as u8));
-                }
+        let eqs = &self.function.fw.icm.eqs;
+        for (event, route) in (0..=u8::MAX).zip(&mut self.function.event_routes.0) {
+            let stays = route.and_then(|eqn| eqs.get(eqn.0.into())).is_some_and(|eq| eq.wants(event));
+            if !stays {
+                let other = eqs.iter().find(|(_, eq)| eq.wants(event));
+                *route = other.map(|(n, _)| Eqn(n as u8));
             }
         }
     }

@@ -288,10 +288,12 @@ impl CompletionQueue {
         }
     }
 
-    /// Whether there is no room for one entry more than those of the session, as far as the consumer counter is known.
+    /// Whether there is no room for one entry more than those of the session, as far as the consumer counter is known. A counter that says that more
+    /// entries wait than there are is none of this queue (VPP writes one in its processor's order), and no overrun.
     fn is_full(&self) -> bool {
         let waiting = self.session.as_ref().map_or(0, |s| s.len());
-        (self.producer.wrapping_sub(self.consumer) & COUNTER_MASK) + waiting >= 1 << self.log_size
+        let (used, size) = (self.producer.wrapping_sub(self.consumer) & COUNTER_MASK, 1 << self.log_size);
+        used <= size && used + waiting >= size
     }
 
     /// What is to be done for a completion next, with entries in `buffer`. A step that says so asks again.

@@ -100,6 +100,29 @@ fn roots() {
     );
 }
 
+/// Nobody says a root: it is the first table of level 0, until somebody does.
+#[test]
+fn roots_that_nobody_says() {
+    let mut b = bench();
+    let enters = |b: &Bench| b.fw.icm.steering.root(TableType::NicRx);
+    table(&mut b, 1);
+    assert_eq!(enters(&b), None);
+    let (first, second) = (table(&mut b, 0), table(&mut b, 0));
+    assert_eq!((enters(&b), b.fw.icm.steering.root(TableType::NicTx)), (Some(first), None));
+    let said = |s: &mut SetFlowTableRootIn| _ = s.set(SetFlowTableRootIn::TABLE_ID, second);
+    assert_eq!(set_root(&mut b, root::SET, said), Status::Ok);
+    assert_eq!(enters(&b), Some(second));
+    assert_eq!(set_root(&mut b, root::DISCONNECT, |_| ()), Status::Ok);
+    table(&mut b, 0);
+    assert_eq!(enters(&b), None, "it was said that there is none");
+    let mut b = bench();
+    let first = table(&mut b, 0);
+    assert_eq!(b.put(Opcode::DestroyFlowTable, &flow(first, 0, 0), 16).status(), Status::Ok);
+    assert_eq!(enters(&b), None);
+    let next = table(&mut b, 0);
+    assert_eq!(enters(&b), Some(next));
+}
+
 /// Tables of an adapter whose NIC RX tables offer something else.
 pub(in crate::commands) fn with_rx(change: impl Fn(&mut TypeOffer)) -> Steering {
     let mut offer = Offer::ethernet();

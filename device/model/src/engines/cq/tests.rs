@@ -95,6 +95,18 @@ fn the_consumer_counter_is_read_once_when_the_queue_looks_full() {
     }
 }
 
+/// A counter that can't be this queue's (here in the other byte order) stops nothing.
+#[test]
+fn a_counter_beyond_the_queue_is_no_overrun() {
+    let cq = cq(|_| ());
+    let mut q = CompletionQueue::new(&cq);
+    (0..4).for_each(|_| _ = write(&mut q, &cq, Ps::ZERO, plain()));
+    let mut c = plain();
+    assert_eq!(q.complete(Ps::ZERO, &cq.buffer, &mut c), CqStep::ReadConsumer(RECORD));
+    q.consumer_read(Some(4 << 16));
+    assert!(matches!(q.complete(Ps::ZERO, &cq.buffer, &mut c), CqStep::Write(_)));
+}
+
 #[test]
 fn overrun_can_be_ignored() {
     let cq = cq(|c| _ = c.set(Cqc::OI, 1));
