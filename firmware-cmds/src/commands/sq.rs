@@ -254,6 +254,8 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     wq.set(Wq::UAR_PAGE, qp.ctx.get(Qpc::UAR_PAGE)).set(Wq::DBR_ADDR, qp.ctx.get(Qpc::DBR_ADDR));
     wq.set(Wq::LOG_WQ_PG_SZ, qp.ctx.get(Qpc::LOG_PAGE_SIZE));
     wq.set(Wq::PAGE_OFFSET, qp.ctx.get(Qpc::PAGE_OFFSET));
+    wq.set(Wq::HW_COUNTER, qp.ctx.get(Qpc::HW_SQ_WQEBB_COUNTER));
+    wq.set(Wq::SW_COUNTER, qp.ctx.get(Qpc::SW_SQ_WQEBB_COUNTER));
     Ok(with_pages(reply(&out), &qp.buffer))
 }
 

@@ -9,7 +9,7 @@ use hca_firmware::{Effect, Execution};
 use hca_spec::be32;
 use hca_spec::command::{CommandEntry, Delivery, Opcode};
 use hca_spec::eqe::{Eqe, EventType, port_change};
-use hca_spec::ids::{Cqn, Eqn};
+use hca_spec::ids::{Cqn, Eqn, Rqn};
 use hca_spec::rules;
 
 use crate::adapter::Executor;
@@ -308,7 +308,8 @@ impl Executor<'_> {
                     hw.write_back(posted, srq);
                 }
             }
-            (Kind::Qp, _) => {
+            (Kind::Rq, Action::Query) => core.rq_write_back(Rqn(number)),
+            (Kind::Qp, _) | (Kind::Sq, Action::Query) => {
                 let Some(hw) = self.qps.get(number) else { return };
                 let posted = core.receives_posted(hw);
                 if let Some(qp) = core.function.fw.icm.qps.get_mut(number) {

@@ -1,9 +1,13 @@
 //! Queues of frames: their states, errors and recovery; what is out of room; senders and receivers of one domain.
 
 use hca_driver::eth::{FrameRequest, FrameWork, QueueState};
-use hca_driver::{Dma, Sge};
+use hca_driver::{Dma, Hca, Sge};
+use hca_spec::cmd::{ObjectIn, QuerySqOut};
+use hca_spec::command::Opcode;
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::Mkey;
+use hca_spec::queue::Wq;
+use hca_spec::rq::QueryRqOut;
 use hca_tests::frames::plain;
 use hca_tests::lan::{Lan, REQUESTS};
 use hca_tests::pair::pattern;
@@ -21,6 +25,32 @@ pub(crate) fn frames_without_a_request_are_counted() {
     lan.stations[0].send(&frame);
     lan.run();
     assert_eq!((lan.stations[1].frames().len(), lan.stations[1].out_of_buffer()), (1, 5));
+}
+
+/// Queries say how far queues are: what was posted, and what was taken of that.
+#[test]
+pub(crate) fn queries_say_how_far_queues_are() {
+    const FRAMES: u32 = 3;
+    let mut lan = Lan::cable();
+    let frame = plain(lan.stations[1].mac, lan.stations[0].mac, &[7; 64]);
+    for _ in 0..FRAMES {
+        lan.stations[0].send(&frame);
+        lan.run();
+    }
+    let ask = |hca: &mut Hca<_>, opcode, number, len| {
+        let mut input = ObjectIn::new();
+        input.set(ObjectIn::NUMBER, number);
+        hca.execute(opcode, 0, input.bytes().to_vec(), len).expect("a query")
+    };
+    let number = lan.stations[1].rq.number().0;
+    let out = ask(&mut lan.stations[1].hca, Opcode::QueryRq, number, QueryRqOut::SIZE);
+    let wq = *QueryRqOut::from_prefix_or_zero(&out).rqc().wq();
+    assert_eq!((wq.get(Wq::HW_COUNTER), wq.get(Wq::SW_COUNTER)), (FRAMES, REQUESTS as u32));
+    let number = lan.stations[0].sq.number().0;
+    let out = ask(&mut lan.stations[0].hca, Opcode::QuerySq, number, QuerySqOut::SIZE);
+    let wq = *QuerySqOut::from_prefix_or_zero(&out).sqc().wq();
+    assert_eq!(wq.get(Wq::HW_COUNTER), wq.get(Wq::SW_COUNTER), "all was sent");
+    assert!(wq.get(Wq::HW_COUNTER) >= FRAMES);
 }
 
 /// A request that is too short fails the queue: the rest is flushed, and the queue goes on after a reset.

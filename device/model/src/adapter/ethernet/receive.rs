@@ -358,6 +358,18 @@ impl Core<'_> {
         }
     }
 
+    /// Before a query how many WQEs were taken, and how many posted, goes into the context of a queue that has some of its own.
+    pub(crate) fn rq_write_back(&mut self, rqn: Rqn) {
+        let posted = self.flush_end(rqn);
+        let Some(head) = self.function.frames.rings.get(rqn.0).map(|ring| ring.head) else { return };
+        let rq = self.function.fw.icm.rqs.get_mut(rqn.0);
+        if let Some(rq) = rq.filter(|rq| rq.source == RqSource::Own && rq.state != RqState::Reset) {
+            let wq = rq.ctx.wq_mut();
+            wq.set(Wq::HW_COUNTER, head.into());
+            wq.set(Wq::SW_COUNTER, posted.unwrap_or(head).into());
+        }
+    }
+
     /// How many WQEs of a queue of its own are posted.
     fn flush_end(&self, rqn: Rqn) -> Option<u16> {
         let rq = self.function.fw.icm.rqs.get(rqn.0)?;
