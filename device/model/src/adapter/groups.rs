@@ -155,11 +155,7 @@ impl Groups {
             let before = share.queues;
             share.queues = if asks { before.saturating_add(1) } else { before.saturating_sub(1) };
             match (before, asks) {
-                (0, true) => {
-                    let at = self.place(*node, *child);
-                    self.share(*child).comes = Some(at);
-                    self.share(*node).asking.insert((at, *child));
-                }
+                (0, true) => self.enter(*node, *child),
                 (1, false) => {
                     if let Some(at) = self.share(*child).comes.take() {
                         self.share(*node).asking.remove(&(at, *child));
@@ -184,11 +180,18 @@ impl Groups {
         for (child, node, _) in levels.iter().filter(|(_, node, _)| *node != 0) {
             let share = self.share(*child);
             if share.queues > 0 && share.comes.is_none() {
-                let at = self.place(*node, *child);
-                self.share(*child).comes = Some(at);
-                self.share(*node).asking.insert((at, *child));
+                self.enter(*node, *child);
             }
         }
+    }
+
+    /// A child is among those that have something to send, and nobody has waited for it yet.
+    fn enter(&mut self, node: u32, child: u32) {
+        let at = self.place(node, child);
+        self.share(child).comes = Some(at);
+        let share = self.share(node);
+        share.asking.insert((at, child));
+        share.awaited = share.awaited.filter(|(awaited, _)| *awaited != child);
     }
 
     /// Which other child of the node a child has to wait for, if any.

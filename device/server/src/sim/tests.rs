@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use hca_model::link::{Light, LinkMessage};
@@ -224,17 +225,21 @@ proptest! {
 fn a_neighbour_that_is_gone_is_said() {
     let topology = topology("simbricks = \"connect:trunk.sock\"");
     let dir = folder("gone");
+    // It may be through before this part has seen what it said.
+    let both = Arc::new(Barrier::new(2));
     let there = {
-        let (topology, dir) = (topology.clone(), dir.clone());
+        let (topology, dir, both) = (topology.clone(), dir.clone(), Arc::clone(&both));
         std::thread::spawn(move || {
             let mut part = Partition::new(&topology, Some("q"), &dir, PATIENCE).unwrap();
             part.run_until(Ps::from_us(20), &|| Ps::ZERO).unwrap();
+            both.wait();
             // It does not say that it ends.
             drop(part);
         })
     };
     let mut here = Partition::new(&topology, Some("p"), &dir, PATIENCE).unwrap();
     here.run_until(Ps::from_us(20), &|| Ps::ZERO).unwrap();
+    both.wait();
     there.join().unwrap();
     let why = format!("{:#}", here.run_until(Ps::from_us(30), &|| Ps::ZERO).unwrap_err());
     assert!(why.contains("sa/2 and sb/2") && why.contains("the peer has ended"), "{why}");
