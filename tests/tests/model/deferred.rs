@@ -47,7 +47,7 @@ ethernet_again! {
     links: bad_frames_are_counted bursts_arrive switches_learn;
     queues:
         frames_without_a_request_are_counted a_receive_queue_fails_and_recovers
-        a_send_queue_fails_and_recovers queues_in_error_are_flushed destroyed_queues_get_nothing
+        queries_say_how_far_queues_are a_send_queue_fails_and_recovers queues_in_error_are_flushed destroyed_queues_get_nothing
         loopback_by_domain;
     tables: roce_packets_pass_tables sniffers_get_copies;
     roce: reliable_connections what_is_not_for_the_transport_is_the_nics datagrams;

@@ -309,7 +309,13 @@ impl Executor<'_> {
                 }
             }
             (Kind::Rq, Action::Query) => core.rq_write_back(Rqn(number)),
-            (Kind::Qp, _) | (Kind::Sq, Action::Query) => {
+            (Kind::Sq, Action::Query) => {
+                if let (Some(hw), Some(qp)) = (self.qps.get(number), core.function.fw.icm.qps.get_mut(number))
+                {
+                    hw.write_back(None, &mut qp.ctx);
+                }
+            }
+            (Kind::Qp, _) => {
                 let Some(hw) = self.qps.get(number) else { return };
                 let posted = core.receives_posted(hw);
                 if let Some(qp) = core.function.fw.icm.qps.get_mut(number) {

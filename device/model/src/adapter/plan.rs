@@ -181,6 +181,9 @@ impl Executor<'_> {
             }
             Kind::Rq => {
                 if let Some(rq) = core.function.fw.icm.rqs.get(number) {
+                    if rq.source == RqSource::Own {
+                        core.touch(rq.ctx.wq().get(Wq::DBR_ADDR), 4);
+                    }
                     core.plan_flush_rq(Rqn(number));
                     core.plan_consumer(Cqn(rq.cqn), usize::MAX);
                 }
