@@ -14,14 +14,13 @@ use hca_spec::layout::Field;
 use hca_spec::ste::Ste;
 
 use super::call::{done, reply};
-use super::devx::uid;
+use super::devx::is_kernels;
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::object::{Kind, Object};
 use crate::steering::{Changes, FlowTable, Miss, TypeOffer, address_of_table};
-use crate::users::SHARED;
 
 /// Whether the adapter has flow tables: Ethernet ports have.
 pub(super) fn has_steering(fw: &Firmware) -> bool {
@@ -161,7 +160,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     let written = offer.software;
     let number = fw.icm.steering.create_table(table).ok_or(FULL)?;
     // By inference: a program's table becomes no root without being said to be one.
-    if level == 0 && software.is_none() && [0, SHARED].contains(&uid(call)) {
+    if level == 0 && software.is_none() && is_kernels(call) {
         fw.icm.steering.offer_root(kind, number);
     }
     let mut out = CreateFlowTableOut::new();

@@ -3,13 +3,12 @@
 use hca_spec::cmd::QueryQCounterIn;
 
 use super::call::{done, named};
-use super::devx::uid;
+use super::devx::is_of_another;
 use super::nic_vport::own;
 use super::row::{Call, Outcome};
 use crate::failure::{Failure, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::q_counters::CounterSet;
-use crate::users::SHARED;
 
 /// Length of QUERY_Q_COUNTER's output.
 pub(super) const OUTPUT: usize = 0x100;
@@ -32,7 +31,7 @@ pub(super) fn query(fw: &mut Firmware, call: &Call<'_>) -> Outcome {
     own(fw, call)?;
     let number = call.number();
     // Tools look at the sets of others, and leave them as they are.
-    let may_clear = call.target().is_none_or(|set| [0, SHARED, fw.icm.users.owner(set)].contains(&uid(call)));
+    let may_clear = !call.target().is_some_and(|set| is_of_another(fw, call, set));
     let set = fw.icm.q_counters.get_mut(number).ok_or(NONE.of(number))?;
     let mut out = vec![0; OUTPUT];
     set.report(&mut out);

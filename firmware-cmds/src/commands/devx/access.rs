@@ -22,7 +22,7 @@ pub(super) fn check(fw: &Firmware, call: &Call<'_>) -> Result<(), Failure> {
     const TARGET: Failure = bad_resource("uid: the object belongs to another user context");
     const NAMED: Failure = bad_resource("uid: the command names an object of another user context");
     let uid = uid(call);
-    if uid == 0 || uid == SHARED {
+    if is_kernels(call) {
         return Ok(());
     }
     let context = fw.icm.users.contexts.get(uid.into()).ok_or(NO_CONTEXT.got(uid))?;
@@ -41,7 +41,7 @@ pub(super) fn check(fw: &Firmware, call: &Call<'_>) -> Result<(), Failure> {
     }
     let users = &fw.icm.users;
     if let Some(object) = call.target()
-        && ![uid, SHARED].contains(&users.owner(object))
+        && is_of_another(fw, call, object)
         && !(owner && object.kind == Kind::Eq)
         && !looks
     {
@@ -55,6 +55,16 @@ pub(super) fn check(fw: &Firmware, call: &Call<'_>) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Whether the driver itself sends a command, and no user's context.
+pub(in crate::commands) fn is_kernels(call: &Call<'_>) -> bool {
+    [0, SHARED].contains(&uid(call))
+}
+
+/// Whether an object is neither the context's that sends a command nor everybody's. The driver's command is about all of them.
+pub(in crate::commands) fn is_of_another(fw: &Firmware, call: &Call<'_>, object: Object) -> bool {
+    !is_kernels(call) && ![uid(call), SHARED].contains(&fw.icm.users.owner(object))
 }
 
 /// Keeps the books after a command was executed.

@@ -9,7 +9,7 @@
 //! Source: PRM "CREATE_UCTX", "CREATE_UMEM"; the mlx5 driver.
 
 mod access;
-pub(super) use access::uid;
+pub(super) use access::{is_kernels, is_of_another, uid};
 pub(super) mod names;
 pub(super) mod place;
 #[cfg(test)]

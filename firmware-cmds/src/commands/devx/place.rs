@@ -17,7 +17,7 @@ use hca_spec::rq::{CreateRqIn, QueryRqOut, Rqc};
 use hca_spec::xrq::{CreateXrqIn, QueryXrqOut};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::access::uid;
+use super::access::{is_kernels, is_of_another, uid};
 use crate::commands::qp::list_offset;
 use crate::commands::row::{Call, Placed};
 use crate::failure::{Failure, bad_param, bad_resource};
@@ -162,7 +162,7 @@ pub(in crate::commands) fn qp(fw: &Firmware, call: &Call<'_>) -> Result<Option<P
     const PRIVILEGED: Failure =
         bad_param("CREATE_QP: fre, rlky: a user's queue pair can't load page lists into keys (REG_UMR)");
     let Some(mut c) = copy::<CreateQpIn>(call) else { return Ok(None) };
-    let of_kernel = [0, SHARED].contains(&uid(call));
+    let of_kernel = is_kernels(call);
     let registers = c.qpc().get(Qpc::ST) == ServiceType::RegUmr as u32;
     if !of_kernel && (registers || c.qpc().get(Qpc::FRE) == 1 || c.qpc().get(Qpc::RLKY) == 1) {
         return Err(PRIVILEGED);
@@ -253,7 +253,7 @@ fn work_queue(fw: &Firmware, call: &Call<'_>, wq: &mut Wq) -> Result<(Held, Opti
 pub(in crate::commands) fn rq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
     const PRIVILEGED: Failure = bad_param("CREATE_RQ: rlky: a user's queue can't name physical addresses");
     let Some(mut c) = copy::<CreateRqIn>(call) else { return Ok(None) };
-    if c.rqc().get(Rqc::RLKY) == 1 && ![0, SHARED].contains(&uid(call)) {
+    if c.rqc().get(Rqc::RLKY) == 1 && !is_kernels(call) {
         return Err(PRIVILEGED);
     }
     let (held, list) = work_queue(fw, call, c.rqc_mut().wq_mut())?;
@@ -265,7 +265,7 @@ pub(in crate::commands) fn dct(_: &Firmware, call: &Call<'_>) -> Result<Option<P
     const PRIVILEGED: Failure =
         bad_param("CREATE_DCT: rlky: what a user's target receives can't go to physical addresses");
     let privileged = call.view::<CreateDctIn>().is_ok_and(|c| c.dctc().get(Dctc::RLKY) == 1);
-    if privileged && ![0, SHARED].contains(&uid(call)) { Err(PRIVILEGED) } else { Ok(None) }
+    if privileged && !is_kernels(call) { Err(PRIVILEGED) } else { Ok(None) }
 }
 
 pub(in crate::commands) fn sq(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
@@ -309,7 +309,7 @@ pub(in crate::commands) fn mkey(fw: &Firmware, call: &Call<'_>) -> Result<Option
     let lies_there = valid && given > 0;
     let addresses = matches!(mode, Some(AccessMode::Pa | AccessMode::Memic | AccessMode::SwIcm))
         || mode == Some(AccessMode::Mtt) && !lies_there;
-    if addresses && ![0, SHARED].contains(&uid(call)) {
+    if addresses && !is_kernels(call) {
         return Err(PHYSICAL);
     }
     if !lies_there {
@@ -347,14 +347,14 @@ pub(in crate::commands) fn mkey(fw: &Firmware, call: &Call<'_>) -> Result<Option
 pub(super) fn hide(fw: &Firmware, call: &Call<'_>, output: &mut [u8]) {
     let (Some(hide), Some(object)) = (call.command.user.hide, call.target()) else { return };
     let record = fw.icm.users.held(object).record;
-    let of_kernel = [0, SHARED].contains(&uid(call));
+    let of_kernel = is_kernels(call);
     if of_kernel && record.is_none() {
         return;
     }
     hide(output, record.map_or(0, |(_, offset)| offset));
     // Pieces of other keys are the user's own words.
     let pieces = object.kind == Kind::Mkey
-        && fw.icm.users.owner(object) == uid(call)
+        && !is_of_another(fw, call, object)
         && fw.icm.mkeys.get(object.number).is_some_and(|key| matches!(key.translation, Translation::Klm(_)));
     if !of_kernel && !pieces {
         let list = if object.kind == Kind::Qp { list_offset(fw, call) } else { PAS_OFFSET };

@@ -149,6 +149,32 @@ fn contexts_of_tools() {
     }
 }
 
+/// Who asks for counters may have them cleared if they are his or everybody's; tools see those of others as well, and leave them.
+#[test]
+fn counters_are_cleared_by_those_who_have_them() {
+    use crate::q_counters::QCounter;
+    use hca_spec::cmd::QueryQCounterIn;
+    let personality = crate::Personality::named("connectx5").expect("a kind");
+    let mut b = Bench::initialized_with(crate::Config { personality, ..crate::Config::default() });
+    let (tools, user) = (context(&mut b, uctx_cap::TOOLS_RESOURCES), context(&mut b, 0));
+    let clears = |b: &mut Bench, set: u32, uid: u32| {
+        b.fw.icm.q_counters.get_mut(set).unwrap().count(QCounter::RxWriteRequests);
+        let mut query = QueryQCounterIn::new();
+        query.set(QueryQCounterIn::COUNTER_SET_ID, set).set(QueryQCounterIn::CLEAR, 1);
+        let status = put_as(b, uid, Opcode::QueryQCounter, &query, &[], 0x100).status();
+        let mut left = [0; 0x100];
+        b.fw.icm.q_counters.get_mut(set).unwrap().report(&mut left);
+        (status, left == [0; 0x100])
+    };
+    let (kernels, everybodys) = (b.alloc(Opcode::AllocQCounter), b.alloc(Opcode::AllocQCounter));
+    b.fw.icm.users.made(Object::new(Kind::QCounter, everybodys), crate::users::SHARED);
+    assert_eq!(clears(&mut b, everybodys, user), (Status::Ok, true));
+    assert_eq!(clears(&mut b, everybodys, tools), (Status::Ok, true));
+    assert_eq!(clears(&mut b, kernels, tools), (Status::Ok, false));
+    assert_ne!(clears(&mut b, kernels, user).0, Status::Ok);
+    assert_eq!(clears(&mut b, kernels, 0), (Status::Ok, true));
+}
+
 /// What belongs to one user is not there for another, neither as an object nor as a name in a context.
 #[test]
 fn others_objects() {
