@@ -283,9 +283,6 @@ impl Core<'_> {
                 free = free.max(Some(*until));
             }
         }
-        if self.function.groups.asking.get(&qpn).is_some_and(|(before, _)| *before != group) {
-            self.group_dry(now, qpn);
-        }
         let groups = &mut self.function.groups;
         groups.compete(qpn, group, levels, limited.unwrap_or(count));
         if let Some(free) = free {
@@ -352,7 +349,7 @@ impl Core<'_> {
         number.and_then(|number| held.take(number)).is_some()
     }
 
-    /// A queue has nothing to send for now, is gone, or in another group.
+    /// A queue has nothing to send for now.
     #[inline(always)]
     pub(crate) fn group_left(&mut self, now: Ps, qpn: Qpn) {
         if !self.function.groups.asking.is_empty() {

@@ -611,7 +611,7 @@ impl Executor<'_> {
 
     /// A queue pair's turn: at most one packet leaves, then the next turn is asked for.
     pub(crate) fn send_turn(&mut self, now: Ps, qpn: Qpn) {
-        let Some(qp) = self.qps.get_mut(qpn.0) else { return self.core.group_left(now, qpn) };
+        let Some(qp) = self.qps.get_mut(qpn.0) else { return };
         qp.sq.turn = false;
         if qp.sends() {
             // Packets that arrive go first: what the units have to do already, and what comes until they are done.
