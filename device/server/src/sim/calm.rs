@@ -1,7 +1,7 @@
 //! Up to when nothing happens anywhere: what all parts find out together where each alone would only go on by a link's time.
 //!
-//! What a neighbour promises holds as long as nothing comes to him from another. Where links close a circle (two cables between the same two parts are
-//! one) each promise comes round to who made it, later by what the circle takes: parts with nothing to do for a millisecond would promise each other that
+//! What a neighbour promises holds as long as nothing comes to him from another. Where links close a circle (several to one
+//! neighbour are none: [`super::neighbours`]) each promise comes round to who made it, later by what the circle takes: parts with nothing to do for a millisecond would promise each other that
 //! in thousands of steps. So a part that goes on by such steps asks for a *wave*. It begins at one part, the root of a tree that all know from the
 //! topology, goes down the tree, and each part answers up the tree, for those below as well:
 //!
@@ -103,6 +103,11 @@ impl Neighbour {
         let [first, second] = words;
         Ok([joint.channel().said(first)?, joint.channel().said(second)?])
     }
+
+    /// It is told that, one behind the other.
+    fn tell<const N: usize>(&self, words: [(Word, u64); N], joints: &[Joint]) -> Result<(), LinkError> {
+        joints.get(self.place).map_or(Ok(()), |joint| joint.channel().say(words))
+    }
 }
 
 /// What a part knows of waves.
@@ -126,10 +131,10 @@ pub(super) struct Calm {
 
 impl Calm {
     pub(super) fn new(tree: &Tree, joints: &[Joint]) -> Self {
-        // Who is not of ours knows of no waves: what is behind him is a tree by itself.
+        // Who is not of ours, and so has no number, knows of no waves: what is behind him is a tree by itself.
         let neighbour = |number: &u16| {
             let place = joints.iter().position(|joint| joint.number() == Some(*number))?;
-            joints.get(place)?.channel().is_ours().then_some(Neighbour { place, said: [0; 2] })
+            Some(Neighbour { place, said: [0; 2] })
         };
         let (up, down) =
             (tree.up.as_ref().and_then(neighbour), tree.down.iter().filter_map(neighbour).collect());
@@ -176,13 +181,9 @@ impl Calm {
         true
     }
 
-    fn say(&self, neighbour: &Neighbour, word: Word, value: u64, joints: &[Joint]) -> Result<(), LinkError> {
-        joints.get(neighbour.place).map_or(Ok(()), |joint| joint.channel().say(word, value))
-    }
-
     /// Answers, if all below have; `own`: what this part answers.
     fn answer(&mut self, joints: &[Joint], own: impl FnOnce() -> (Ps, u64)) -> Result<(), LinkError> {
-        let has = |down: &Neighbour| matches!(down.said, [_, ENDED]) || down.said[1] == self.begun;
+        let has = |down: &Neighbour| [ENDED, self.begun].contains(&down.said[1]);
         if self.answered == self.begun || !self.down.iter().all(has) {
             return Ok(());
         }
@@ -196,9 +197,7 @@ impl Calm {
         self.answered = self.begun;
         match &self.up {
             Some(up) => {
-                self.say(up, Word::Time, time, joints)?;
-                self.say(up, Word::Sum, sum, joints)?;
-                self.say(up, Word::Answered, self.answered, joints)
+                up.tell([(Word::Time, time), (Word::Sum, sum), (Word::Answered, self.answered)], joints)
             }
             None if sum == 0 => {
                 self.until = self.until.max(Ps(time));
@@ -218,7 +217,7 @@ impl Calm {
         match &self.up {
             Some(up) if self.asked < wave => {
                 self.asked = wave;
-                self.say(up, Word::Asks, wave, joints)
+                up.tell([(Word::Asks, wave)], joints)
             }
             None if self.answered == self.begun => {
                 self.begun = wave;
@@ -233,8 +232,7 @@ impl Calm {
         if (self.told, self.passed) != (self.until, self.begun) {
             (self.told, self.passed) = (self.until, self.begun);
             for down in &self.down {
-                self.say(down, Word::Calm, self.told.0, joints)?;
-                self.say(down, Word::Begun, self.passed, joints)?;
+                down.tell([(Word::Calm, self.told.0), (Word::Begun, self.passed)], joints)?;
             }
         }
         Ok(())
@@ -243,7 +241,7 @@ impl Calm {
     /// This part has ended, and does nothing more. Who has others below says no more of them: there are no waves from then on.
     pub(super) fn end(&self, joints: &[Joint]) -> Result<(), LinkError> {
         let Some(up) = self.up.as_ref().filter(|_| self.down.is_empty()) else { return Ok(()) };
-        self.say(up, Word::Answered, ENDED, joints)
+        up.tell([(Word::Answered, ENDED)], joints)
     }
 }
 

@@ -199,26 +199,24 @@ impl Bell {
         self.read(self.theirs + NEED)
     }
 
-    /// Writes a word for the peer, and wakes it if it sleeps.
+    /// Writes words for the peer, one behind the other, and wakes it if it sleeps.
     ///
     /// # Errors
     /// The memory is gone.
-    pub(super) fn say(&self, word: Word, value: u64, socket: &UnixStream) -> Result<(), LinkError> {
+    pub(super) fn say(
+        &self,
+        words: impl IntoIterator<Item = (Word, u64)>,
+        socket: &UnixStream,
+    ) -> Result<(), LinkError> {
         let mut sleeps = false;
         self.memory.touch(|| {
-            self.word(self.own + word.offset()).store(value, Ordering::SeqCst);
+            for (word, value) in words {
+                self.word(self.own + word.offset()).store(value, Ordering::SeqCst);
+            }
             fence(Ordering::SeqCst);
             sleeps = self.sleep(self.theirs).load(Ordering::SeqCst) != 0;
         })?;
         if sleeps { self.wake(socket) } else { Ok(()) }
-    }
-
-    /// This side's word.
-    ///
-    /// # Errors
-    /// The memory is gone.
-    pub(super) fn says(&self, word: Word) -> Result<u64, LinkError> {
-        self.read(self.own + word.offset())
     }
 
     /// The peer's word.

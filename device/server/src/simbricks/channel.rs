@@ -259,8 +259,8 @@ impl Channel {
     ///
     /// # Errors
     /// The memory is gone.
-    pub(crate) fn say(&self, word: Word, value: u64) -> Result<(), LinkError> {
-        self.bell.as_ref().map_or(Ok(()), |bell| bell.say(word, value, &self.socket))
+    pub(crate) fn say(&self, words: impl IntoIterator<Item = (Word, u64)>) -> Result<(), LinkError> {
+        self.bell.as_ref().map_or(Ok(()), |bell| bell.say(words, &self.socket))
     }
 
     /// What the peer says so; 0 if it never did.

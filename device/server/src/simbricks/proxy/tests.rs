@@ -79,9 +79,8 @@ fn links_pass_and_end() {
             assert_eq!(to.outlook(), Ps(9000));
             // What is said of all parts comes with what was said before it.
             for wave in 1..200u64 {
-                from.say(Word::Time, wave * 3).unwrap();
-                from.say(Word::Sum, wave * 5).unwrap();
-                from.say(Word::Answered, wave).unwrap();
+                let answer = [(Word::Time, wave * 3), (Word::Sum, wave * 5), (Word::Answered, wave)];
+                from.say(answer).unwrap();
                 while to.said(Word::Answered).unwrap() < wave {
                     assert!(Instant::now() < until);
                 }
