@@ -140,6 +140,12 @@ impl Station {
         self.hca.delete_flow_entry(self.table, ANYTHING).expect("DELETE_FLOW_TABLE_ENTRY");
     }
 
+    /// So many destinations that each bring a frame to the receive queue.
+    pub fn copies(&mut self, count: usize) -> Vec<Destination> {
+        let direct = |_| self.hca.create_direct_tir(self.domain, self.rq.number()).expect("CREATE_TIR");
+        (0..count).map(direct).map(Destination::Tir).collect()
+    }
+
     /// A group of these places that compares those fields of layers 2 to 4.
     pub fn group(&mut self, places: std::ops::RangeInclusive<u32>, fields: &MatchParam) -> FlowGroup {
         self.hca.create_flow_group(self.table, places, criteria::OUTER, fields).expect("CREATE_FLOW_GROUP")

@@ -1,7 +1,7 @@
 //! What one event may do with frames has a bound: the rest is another event's, so that the server can look at its clock.
 
 use hca_driver::CqConfig;
-use hca_driver::eth::{Destination, FlowEntry, FrameRequest, FrameWork, QueueState, RqConfig};
+use hca_driver::eth::{FlowEntry, FrameRequest, FrameWork, QueueState, RqConfig};
 use hca_driver::{Cq, Sge};
 use hca_model::{HcaId, Ps, World};
 use hca_spec::flow::MatchParam;
@@ -139,12 +139,7 @@ pub(crate) fn copies_are_received_one_by_one() {
     const COPIES: usize = 32;
     let mut lan = Lan::cable();
     let station = &mut lan.stations[1];
-    let tirs: Vec<_> = (0..COPIES)
-        .map(|_| {
-            let tir = station.hca.create_direct_tir(station.domain, station.rq.number());
-            Destination::Tir(tir.expect("CREATE_TIR"))
-        })
-        .collect();
+    let tirs = station.copies(COPIES);
     let group = station.hca.create_flow_group(station.table, 0..=0, 0, &MatchParam::new());
     let entry = FlowEntry { value: &MatchParam::new(), destinations: &tirs, counters: &[], tag: 0 };
     station.hca.set_flow_entry(group.expect("CREATE_FLOW_GROUP"), 0, &entry).expect("SET_FLOW_TABLE_ENTRY");

@@ -129,12 +129,7 @@ pub(crate) fn copies_for_receive_queues_are_few() {
     const FRAMES: usize = 20;
     let mut lan = Lan::cable();
     let station = &mut lan.stations[1];
-    let tirs: Vec<_> = (0..COPIES)
-        .map(|_| {
-            let tir = station.hca.create_direct_tir(station.domain, station.rq.number());
-            Destination::Tir(tir.expect("CREATE_TIR"))
-        })
-        .collect();
+    let tirs = station.copies(COPIES);
     let to = |station: &mut Station, table, all: &[Destination]| {
         let group = station.hca.create_flow_group(table, 0..=0, 0, &MatchParam::new());
         let entry = FlowEntry { value: &MatchParam::new(), destinations: all, counters: &[], tag: 0 };
