@@ -496,6 +496,12 @@ impl Units {
         lane.handled
     }
 
+    /// When the packet for queue pair `number` that was received last is done.
+    #[must_use]
+    pub fn handled(&self, number: u32) -> Ps {
+        self.lanes.get(number as usize % LANES).map_or(Ps::ZERO, |lane| lane.handled)
+    }
+
     /// Whether payload of so many bytes takes time of units beside that of its packet.
     #[inline]
     const fn has_further_pieces(&self, bytes: usize) -> bool {

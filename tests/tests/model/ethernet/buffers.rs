@@ -1,10 +1,12 @@
 //! Receive buffers of a port: what software makes of its memory holds.
 
+use hca_driver::eth::MergeRules;
 use hca_model::Ps;
 use hca_spec::cmd::{AccessRegIn, reg};
 use hca_spec::command::Opcode;
+use hca_spec::ether::ethertype;
 use hca_spec::register::{PBMC_BUFFERS, Pbmc, PbmcBuffer, Pptb};
-use hca_tests::frames::framed;
+use hca_tests::frames::{Flow, Segment, framed};
 use hca_tests::lan::{Lan, Station};
 use hca_tests::pair::pattern;
 
@@ -41,13 +43,23 @@ fn divide(station: &mut Station, buffers: [(u32, u32, u32, bool); 2]) {
 /// Frames of a priority, faster than the second station takes them: how many were lost there, and how often it asked the first one to
 /// wait.
 fn overload(lan: &mut Lan, priority: u8) -> (u64, u64) {
-    const FRAMES: usize = 600;
+    let data = pattern(1, 1400);
+    overload_with(lan, priority, 600, |_| (0x88b5, data.clone()))
+}
+
+/// The same with so many frames, of which `make` says type and payload.
+fn overload_with(
+    lan: &mut Lan,
+    priority: u8,
+    count: u32,
+    make: impl Fn(u32) -> (u16, Vec<u8>),
+) -> (u64, u64) {
     let (to, from) = (lan.stations[1].mac, lan.stations[0].mac);
-    let frame = framed(to, from, Some(u16::from(priority) << 13 | 7), 0x88b5, &pattern(1, 1400));
     let (mut sent, mut idle) = (0, 0);
     while idle < 500 {
-        while sent < FRAMES && lan.stations[0].sq.room() > 0 {
-            lan.stations[0].send(&frame);
+        while sent < count && lan.stations[0].sq.room() > 0 {
+            let (kind, payload) = make(sent);
+            lan.stations[0].send(&framed(to, from, Some(u16::from(priority) << 13 | 7), kind, &payload));
             sent += 1;
         }
         lan.simulation.run(Ps::from_us(2));
@@ -91,4 +103,24 @@ pub(crate) fn buffers_hold_what_they_have() {
     // A buffer that may lose something asks nobody.
     let (lost, asked) = run(3, Some([(1023, 0, 0, true), (100, 0, 0, true)]));
     assert!(lost > 0 && asked == 0, "{lost} {asked}");
+}
+
+/// Segments that are merged keep their places in the buffer until the adapter is done with those before them, as all frames do: it asks
+/// its peer to wait, and loses nothing.
+#[test]
+pub(crate) fn merged_segments_hold_what_they_have() {
+    let mut lan = Lan::slow_cable();
+    for station in &mut lan.stations {
+        station.set_pfc(1 << 3);
+    }
+    let tir = lan.stations[1].tir;
+    let rules = MergeRules { v4: true, v6: false, most: 7, timeout: 1024 };
+    lan.stations[1].hca.merge_segments(tir, &rules).expect("MODIFY_TIR");
+    let (flow, data) = (Flow::default(), pattern(1, 800));
+    let (lost, asked) = overload_with(&mut lan, 3, 1000, |i| {
+        let of = Segment { sequence: i * data.len() as u32, acknowledged: 7, flags: 0x10 };
+        (ethertype::IPV4, flow.segment(true, &of, &data))
+    });
+    assert!(lost == 0 && asked > 0, "{lost} {asked}");
+    assert_eq!(lan.counted(1).rx.discards, 0);
 }

@@ -1,8 +1,8 @@
 //! Copies of frames that wait for receive queues, beside the frames themselves.
 //!
 //! A frame has a place in its port's input buffer, or among what comes back to its port, until the last queue has it: who sends more waits, or
-//! loses it. What flow tables make of one, up to 256 copies, what sniffers get, and frames on their way through merging have no such place.
-//! They have room here, and are dropped without it: an adapter whose input buffer is full counts what it drops as well (`rx_discards_phy`).
+//! loses it. What flow tables make of one, up to 256 copies, and what sniffers get have no such place. They have room here, and are dropped
+//! without it: an adapter whose input buffer is full counts what it drops as well (`rx_discards_phy`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -33,7 +33,7 @@ pub(crate) struct QueuedFrame {
     pub(crate) headers: Headers,
     /// Its bytes are there ([`Packet::as_frame`] was called).
     pub(crate) packet: Packet,
-    /// Of a copy, and of what is merged: the room that it has.
+    /// Of a copy, and of frames that are one now: the room that it has.
     pub(crate) room: Option<CopyRoom>,
 }
 

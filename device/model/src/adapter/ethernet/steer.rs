@@ -94,7 +94,7 @@ impl Core<'_> {
         let mut last = Some(packet);
         let (count, mut dropped) = (queues.len(), 0u64);
         for (i, Addressed { rqn, steered, merge, changed }) in queues.drain(..).enumerate() {
-            let is_copy = came.copied || i > 0 || merge.is_some();
+            let is_copy = came.copied || i > 0;
             let octets = changed.as_ref().map_or(octets, |changed| changed.packet.frame_bytes().len());
             let room = if is_copy { self.chip.copies.room(octets) } else { None };
             if is_copy && room.is_none() {
@@ -112,6 +112,8 @@ impl Core<'_> {
             let Some(packet) = packet else { continue };
             let queued = QueuedFrame { rqn, steered, headers, packet, room };
             if let Some(rules) = merge {
+                // It keeps its place until what is before it is done: when it is done itself is known when it gets there.
+                free = free.max(self.chip.units.handled(rqn.0));
                 let frame = Box::new(MergedFrame { queued, rules });
                 self.schedule(after, HcaEvent::MergeFrame(frame));
                 continue;
