@@ -1,6 +1,6 @@
 //! A DC target and an initiator made by hand: which packets belong to a connection, and which don't.
 
-use hca_driver::{Access, Completion, Dct, DctConfig, ScatterToCqe, Srq};
+use hca_driver::{Access, Completion, Dct, DctConfig, Event, ScatterToCqe, Sge, Srq};
 use hca_model::link_layer::{Packet, Path, ib::Address};
 use hca_model::wire::{DcEthRepr, Repr};
 use hca_model::{HcaId, Ps, World};
@@ -9,6 +9,7 @@ use hca_spec::dct::{DctState, Dctc};
 use hca_spec::ids::{Psn, Qpn};
 use hca_spec::wire::{Operation, Transport};
 use hca_tests::in_process::{ModelBus, ModelMemory};
+use hca_tests::paged::Paged;
 use hca_tests::pair::{Options, PORT, Pair};
 use hca_tests::rig::{MTU, close, loopback};
 
@@ -41,11 +42,17 @@ impl DcTarget {
     }
 
     fn with_receives(receives: u32) -> Self {
-        let mut pair = loopback(&Options { cqes: 4096, ..Options::default() });
+        let pair = loopback(&Options { cqes: 4096, ..Options::default() });
+        let buffer = pair.ends[1].sge(0, 4096);
+        Self::with_buffer(pair, buffer, receives)
+    }
+
+    /// All receive requests are for the same memory.
+    fn with_buffer(mut pair: Pair<ModelBus>, buffer: Sge, receives: u32) -> Self {
         let (pd, cq) = (pair.ends[1].pd, pair.ends[1].recv_cq.number());
         let mut srq = pair.hcas[0].create_srq(pd, receives + 3, 1).expect("CREATE_RMP");
         for wr_id in 0..receives.into() {
-            srq.post_recv(wr_id, &[pair.ends[1].sge(0, 4096)]).expect("post_recv");
+            srq.post_recv(wr_id, &[buffer]).expect("post_recv");
         }
         let (access, scatter_to_cqe) = (Access::ALL, ScatterToCqe::Off);
         let (number, access_key) = (srq.number(), KEY);
@@ -214,4 +221,41 @@ pub(crate) fn many_connections_are_cut_in_pieces() {
     assert!(most <= MOST, "{most} connections in one event");
     assert_eq!(target.state(), DctState::Drained);
     target.close();
+}
+
+/// Connections of a target that all wait for one page are more than one event tells that there is no such page: each hears of it.
+#[test]
+pub(crate) fn all_connections_hear_of_a_page_fault() {
+    use Operation::{Connect, SendOnly};
+    const CONNECTIONS: u32 = 1100;
+    let paged = Paged::new(loopback(&Options { cqes: 4096, ..Options::default() }));
+    let buffer = paged.sge(1, 0, 4096);
+    let Paged { pair, mut eqs, registrars, regions } = paged;
+    let mut target = DcTarget::with_buffer(pair, buffer, CONNECTIONS);
+    let mut told = Vec::new();
+    for from in 0..CONNECTIONS {
+        target.nothing(Sent { from: 0x1000 + from, ..sent(Connect, 1, 0) });
+        target.nothing(Sent { from: 0x1000 + from, len: MTU, ..sent(SendOnly, 1, 1) });
+        while let Some(event) = eqs[0].poll() {
+            let Event::PageFault(fault) = event else { panic!("{event:?}") };
+            told.push(fault);
+        }
+        eqs[0].update(target.pair.hcas[0].bus_mut());
+    }
+    // One after the other they took a receive request and gave it back, so all meet the first one's page.
+    assert_eq!(told.len(), CONNECTIONS as usize);
+    let hca = &mut target.pair.hcas[0];
+    hca.resume_page_fault(&told[0], true).expect("PAGE_FAULT_RESUME");
+    hca.bus_mut().simulation().clone().run(Ps::from_ms(1));
+    let mut failed = 0;
+    while let Some(completion) = target.pair.ends[1].recv_cq.poll() {
+        assert_eq!(completion.syndrome(), Some(Syndrome::LocalProtection));
+        target.srq.finish(&completion).expect("of the SRQ");
+        failed += 1;
+    }
+    assert_eq!(failed, CONNECTIONS);
+    let DcTarget { mut pair, dct, srq } = target;
+    pair.hcas[0].destroy_dct(dct).expect("DESTROY_DCT");
+    pair.hcas[0].destroy_srq(srq).expect("DESTROY_RMP");
+    Paged { pair, eqs, registrars, regions }.close();
 }

@@ -13,7 +13,7 @@ use crate::adapter::returning::Returned;
 use crate::engines::command::{Fetch, Output};
 use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
-use crate::engines::qp::dct::{Drain, Peer};
+use crate::engines::qp::dct::{Drain, FaultTold, Peer};
 use crate::engines::qp::run::Half;
 use crate::engines::view::View;
 use crate::faults::{Held, ModuleChange};
@@ -121,6 +121,8 @@ pub(crate) enum HcaEvent {
     DynamicIdle(Peer),
     /// A DC target drains.
     DynamicDrain(Box<Drain>),
+    /// Further connections of a DC target hear that a page fault was dealt with.
+    DynamicFault(Box<FaultTold>),
     /// The ACK timer ran out; the deadline may have moved since.
     AckTimeout(Qpn),
     /// Queues that their groups' weights hold back may have waited for too long.

@@ -19,8 +19,8 @@ use crate::ground::time::Ps;
 use crate::link_layer::{Packet, Path};
 use crate::wire::{DcEthRepr, Repr};
 
-/// Connections of a target that drains that are looked at, and may be cut, in one event: some 1 ms.
-pub(super) const DRAIN_MOST: usize = 512;
+/// Connections of a target that are looked at in one event, and may be cut or fail: some 1 ms.
+pub(super) const SLICE: usize = 512;
 
 impl Core<'_> {
     /// Makes sure that what is sent next goes to `target`. `false`: what is under way to another one comes first.
@@ -207,7 +207,7 @@ impl Executor<'_> {
         if !draining {
             return;
         }
-        let slice = self.dc_responders.range(drain.rest()).take(DRAIN_MOST);
+        let slice = self.dc_responders.range(drain.rest()).take(SLICE);
         let (mut quiet, mut looked_at) = (Vec::new(), 0);
         for (peer, responder) in slice {
             (looked_at, drain.last) = (looked_at + 1, Some(*peer));
@@ -219,7 +219,7 @@ impl Executor<'_> {
         for peer in quiet {
             self.cut(now, peer);
         }
-        if looked_at == DRAIN_MOST {
+        if looked_at == SLICE {
             return self.core.schedule(now, HcaEvent::DynamicDrain(drain));
         }
         if drain.busy {

@@ -646,6 +646,7 @@ impl Executor<'_> {
             }
             HcaEvent::DynamicIdle(peer) => self.dynamic_idle(now, peer),
             HcaEvent::DynamicDrain(drain) => self.dynamic_drain(now, drain),
+            HcaEvent::DynamicFault(told) => self.dynamic_fault(now, told),
             HcaEvent::AckTimeout(qpn) => self.ack_timeout(now, qpn),
             HcaEvent::ErrorPoll(qpn) => self.error_poll(now, qpn),
             HcaEvent::RnrTimeout(qpn, generation) => self.rnr_timeout(now, qpn, generation),

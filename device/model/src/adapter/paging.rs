@@ -7,11 +7,12 @@ use hca_spec::ids::Qpn;
 use hca_spec::wire::aeth;
 
 use super::Executor;
-use super::core::Core;
+use super::core::{Core, HcaEvent};
+use super::dynamic::SLICE;
 use super::flush::Failed;
 use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
-use crate::engines::qp::dct::Peer;
+use crate::engines::qp::dct::FaultTold;
 use crate::engines::qp::page_fault::{FaultCheck, FaultedWqe, PageWait, RdmaAccess, Resumed};
 use crate::engines::qp::responder::Refusal;
 use crate::engines::qp::wqe::Wqe;
@@ -145,16 +146,29 @@ impl Executor<'_> {
     /// The driver has dealt with a fault. One that is not there any more, or another one by now, is no error:
     /// the driver can't know.
     pub(crate) fn page_fault_resumed(&mut self, now: Ps, qpn: Qpn, fault: DealtWith, error: bool) {
-        let Self { core, qps, dc_responders, .. } = self;
-        tracing::debug!(hca = core.chip.name, %now, "QP {qpn}: page fault {fault:x?} is dealt with, error: {error}");
-        // All connections of a DC target have its number: by type one may be meant that waits for another page, which meets it again.
-        for (_, link) in dc_responders.range_mut(Peer::all_of(qpn)) {
-            core.resume_responder(now, link, fault, error);
-        }
+        let name = &self.core.chip.name;
+        tracing::debug!(hca = name, %now, "QP {qpn}: page fault {fault:x?} is dealt with, error: {error}");
+        self.dynamic_fault(now, Box::new(FaultTold { dctn: qpn, fault, error, last: None }));
+        let Self { core, qps, .. } = self;
         let Some(qp) = qps.get_mut(qpn.0) else { return };
         if let Some(resumed) = qp.resumes_requester(fault, error) {
             core.resume_requester(now, qp, resumed);
         }
         core.resume_responder(now, qp, fault, error);
+    }
+
+    /// Connections of a DC target hear that one of its page faults was dealt with, a slice of them in an event. All have its number: by
+    /// type one may be meant that waits for another page, which meets it again.
+    pub(crate) fn dynamic_fault(&mut self, now: Ps, mut told: Box<FaultTold>) {
+        let Self { core, dc_responders, .. } = self;
+        let (fault, error) = (told.fault, told.error);
+        let mut left = SLICE;
+        for (peer, responder) in dc_responders.range_mut(told.rest()).take(SLICE) {
+            core.resume_responder(now, responder, fault, error);
+            (left, told.last) = (left.saturating_sub(1), Some(*peer));
+        }
+        if left == 0 {
+            core.schedule(now, HcaEvent::DynamicFault(told));
+        }
     }
 }

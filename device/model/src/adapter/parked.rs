@@ -355,6 +355,7 @@ impl Executor<'_> {
             | HcaEvent::Sent(qpn)
             | HcaEvent::ReceiveCopy(qpn, _) => Object::Qp(*qpn),
             HcaEvent::DynamicDrain(drain) => Object::Qp(drain.dctn),
+            HcaEvent::DynamicFault(told) => Object::Qp(told.dctn),
             HcaEvent::DynamicTurn(peer) | HcaEvent::DynamicIdle(peer) => Object::Qp(peer.dctn),
             // A copy for each member of the group waits for itself.
             HcaEvent::Receive(arrived) if arrived.repr().dest_qp == MULTICAST_QP => return None,

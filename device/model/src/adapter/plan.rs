@@ -20,7 +20,7 @@ use hca_spec::wqe::{Ctrl, WQEBB};
 
 use super::Executor;
 use super::core::{Arrived, Core, HcaEvent};
-use super::dynamic::DRAIN_MOST;
+use super::dynamic::SLICE;
 use super::ethernet::QueuedFrame;
 use super::flush::FLUSH_STEP;
 use super::send::Posted;
@@ -85,7 +85,11 @@ impl Executor<'_> {
                 }
             }
             HcaEvent::DynamicDrain(drain) => {
-                let next = self.dc_responders.range(drain.rest()).take(DRAIN_MOST);
+                let next = self.dc_responders.range(drain.rest()).take(SLICE);
+                next.for_each(|(_, link)| core.plan_completions(link));
+            }
+            HcaEvent::DynamicFault(told) => {
+                let next = self.dc_responders.range(told.rest()).take(SLICE);
                 next.for_each(|(_, link)| core.plan_completions(link));
             }
             HcaEvent::ErrorPoll(qpn) => self.of(*qpn, |qp| {
@@ -150,10 +154,6 @@ impl Executor<'_> {
         }
     }
 
-    fn responders_of(&self, dctn: Qpn) -> impl Iterator<Item = &QueuePair> {
-        self.dc_responders.range(Peer::all_of(dctn)).map(|(_, link)| link)
-    }
-
     /// What executing a command reads: counters of the object that it is about.
     fn plan_command(&self, fetch: &Fetch) {
         let (core, input) = (&self.core, fetch.input());
@@ -177,7 +177,8 @@ impl Executor<'_> {
                     core.plan_completions(qp);
                 });
                 // A page fault may be one of a DC target.
-                self.responders_of(Qpn(number)).for_each(|link| core.plan_completions(link));
+                let first = self.dc_responders.range(Peer::all_of(Qpn(number))).take(SLICE);
+                first.for_each(|(_, link)| core.plan_completions(link));
             }
             Kind::Rq => {
                 if let Some(rq) = core.function.fw.icm.rqs.get(number) {

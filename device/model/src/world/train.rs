@@ -290,7 +290,8 @@ impl Train {
                 | HcaEvent::AgentPoll(_)
                 | HcaEvent::LinkUp(_)
                 | HcaEvent::DynamicIdle(_)
-                | HcaEvent::DynamicDrain(..) => true,
+                | HcaEvent::DynamicDrain(..)
+                | HcaEvent::DynamicFault(..) => true,
                 HcaEvent::AckTimeout(qpn) | HcaEvent::ErrorPoll(qpn) | HcaEvent::RnrTimeout(qpn, _) => {
                     *qpn == self.qpn
                 }

@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::ops::Bound;
 
+use hca_firmware::DealtWith;
 use hca_firmware::limits::LOG_MAX_RA_RES_DC;
 use hca_spec::caps::Atomic;
 use hca_spec::dct::{DctState, Dctc};
@@ -67,8 +68,25 @@ impl Drain {
 
     /// Which connections come next, all that are left.
     pub(crate) fn rest(&self) -> (Bound<Peer>, Bound<Peer>) {
-        let (first, last) = Peer::all_of(self.dctn);
-        (self.last.map_or(first, Bound::Excluded), last)
+        Peer::behind(self.dctn, self.last)
+    }
+}
+
+/// A page fault of a target was dealt with: how far its connections have been told, a slice of them in an event.
+#[derive(Debug)]
+pub(crate) struct FaultTold {
+    pub(crate) dctn: Qpn,
+    pub(crate) fault: DealtWith,
+    /// The driver could not deal with it.
+    pub(crate) error: bool,
+    /// What was told last; the next slice is behind it.
+    pub(crate) last: Option<Peer>,
+}
+
+impl FaultTold {
+    /// Which connections come next, all that are left.
+    pub(crate) fn rest(&self) -> (Bound<Peer>, Bound<Peer>) {
+        Peer::behind(self.dctn, self.last)
     }
 }
 
@@ -80,6 +98,12 @@ impl Peer {
             Bound::Included(Self { dctn, at: first, initiator: Qpn(0) }),
             Bound::Included(Self { dctn, at: last, initiator: Qpn(u32::MAX) }),
         )
+    }
+
+    /// Those of them that are behind one that was looked at already.
+    fn behind(dctn: Qpn, last: Option<Self>) -> (Bound<Self>, Bound<Self>) {
+        let (first, end) = Self::all_of(dctn);
+        (last.map_or(first, Bound::Excluded), end)
     }
 
     /// The target and the initiator of a packet.
