@@ -23,6 +23,8 @@ struct Cut {
     /// The process of each switch, and the switch that it hangs on; the process of each host, and its switch.
     switches: Vec<(usize, usize)>,
     hosts: Vec<(usize, usize)>,
+    /// More keys of the hosts' adapters.
+    adapters: String,
 }
 
 impl Cut {
@@ -41,7 +43,7 @@ impl Cut {
             (a, (a + step) % switches.len())
         });
         let more = more.collect();
-        Self { processes, kind, more, switches, hosts }
+        Self { processes, kind, more, switches, hosts, adapters: String::new() }
     }
 
     /// The topology; `trunks`: more keys of the cables between switches; `keys`: of the switches.
@@ -76,8 +78,8 @@ impl Cut {
             text += &link((port(*a), port(*b)), (self.switches[*a].0, self.switches[*b].0), trunks);
         }
         for (host, (process, switch)) in self.hosts.iter().enumerate() {
-            text +=
-                &format!("[[host]]\nname = \"h{host}\"\nprocess = \"p{process}\"\n[[host.hca]]\n{port_type}");
+            text += &format!("[[host]]\nname = \"h{host}\"\nprocess = \"p{process}\"\n[[host.hca]]\n");
+            text += &format!("{port_type}{}", self.adapters);
             let ends = (format!("h{host}/hca0"), port(*switch));
             text += &link(ends, (*process, self.switches[*switch].0), "");
         }
@@ -137,6 +139,19 @@ fn folder(kind: PortKind, number: u64) -> PathBuf {
     folder
 }
 
+/// Runs each process in a thread of its own: the sum of what happened.
+fn in_parts(cut: &Cut, topology: &Topology, what: (Pattern, usize), dir: &Path) -> Hashes {
+    let parts: Vec<Hashes> = std::thread::scope(|scope| {
+        let of = |process: usize| {
+            let plan = cut.plan(topology, Some(process), what);
+            scope.spawn(move || run(topology, Some(process), &plan, dir))
+        };
+        let threads: Vec<_> = (0..cut.processes).map(of).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a part ends")).collect()
+    });
+    parts.into_iter().fold(Hashes::default(), Hashes::and)
+}
+
 /// Cuts at random, of fabrics of that kind, whose switches have one of these more keys.
 fn does_not_depend_on_the_cut(kind: PortKind, keys: &[&str]) {
     let mut differ = 0;
@@ -152,16 +167,7 @@ fn does_not_depend_on_the_cut(kind: PortKind, keys: &[&str]) {
         let whole = of_all(&topology);
         assert!(whole.counts.iter().all(|count| *count > 0), "{kind:?} {seed}: {whole:?}");
         differ += usize::from(keys.len() > 1 && of_all(&cut.topology(trunks, "")) != whole);
-        let parts: Vec<Hashes> = std::thread::scope(|scope| {
-            let of = |process: usize| {
-                let (topology, dir) = (&topology, &dir);
-                let plan = cut.plan(topology, Some(process), what);
-                scope.spawn(move || run(topology, Some(process), &plan, dir))
-            };
-            let threads: Vec<_> = (0..cut.processes).map(of).collect();
-            threads.into_iter().map(|thread| thread.join().expect("a part ends")).collect()
-        });
-        assert_eq!(parts.into_iter().fold(Hashes::default(), Hashes::and), whole, "{kind:?} {seed}");
+        assert_eq!(in_parts(&cut, &topology, what, &dir), whole, "{kind:?} {seed}");
         std::fs::remove_dir_all(dir).expect("the folder goes");
     }
     assert!(keys.len() < 2 || differ > 0, "more keys make no difference");
@@ -179,4 +185,26 @@ fn what_happens_on_ethernet_does_not_depend_on_the_cut() {
     const KEYS: [&str; 3] =
         ["", "pause = true\nbuffer = \"64K\"\n", "pause = true\nbuffer = \"64K\"\nheadroom = \"8K\"\n"];
     does_not_depend_on_the_cut(PortKind::Ethernet, &KEYS);
+}
+
+/// All send to one, whose adapter takes frames out of its port's memory slower than they come, by 8 lanes of PCIe: it asks its switch to
+/// wait. The cables between switch and adapters are cut, or the switch and the slow one are in one process.
+#[test]
+fn a_slow_adapter_asks_at_a_cut_as_it_does_in_one_process() {
+    let dir = folder(PortKind::Ethernet, 100);
+    let what = (Pattern::Incast, 200_000);
+    for hosts in [vec![(1, 0), (2, 0), (3, 0), (1, 0)], vec![(0, 0), (2, 0), (3, 0), (1, 0)]] {
+        let cut = Cut {
+            processes: 4,
+            kind: PortKind::Ethernet,
+            more: Vec::new(),
+            switches: vec![(0, 0)],
+            hosts,
+            adapters: "profile = \"connectx3\"\n".to_owned(),
+        };
+        let topology = cut.topology("", "pause = true\n");
+        let whole = run(&topology, None, &cut.plan(&topology, None, what), &dir);
+        assert_eq!(in_parts(&cut, &topology, what, &dir), whole);
+    }
+    std::fs::remove_dir_all(dir).expect("the folder goes");
 }

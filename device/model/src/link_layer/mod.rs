@@ -20,7 +20,7 @@ mod path;
 mod route;
 
 pub(crate) use leaving::{Leaving, Lifted, Size};
-pub(crate) use outlet::{Fate, LANES, Next, Outcome, Outlet, Sent, Wait, blocks};
+pub(crate) use outlet::{BLOCK, Fate, LANES, Next, Outcome, Outlet, Sent, Wait, blocks};
 pub use packet::{Due, Packet};
 pub use path::Path;
 pub(crate) use path::Station;

@@ -12,7 +12,7 @@ use crate::ground::time::Ps;
 pub(crate) const LANES: usize = 16;
 
 /// Bytes of a credit (IBTA vol 1 7.9.4.3).
-pub(super) const BLOCK: usize = 64;
+pub(crate) const BLOCK: usize = 64;
 
 /// Credits that a packet of so many bytes takes, where its lane has credits.
 pub(crate) fn blocks(bytes: usize) -> u32 {

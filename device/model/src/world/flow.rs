@@ -43,9 +43,6 @@ pub(super) struct Flow {
     sample: Packet,
     /// Bytes of payload.
     payload: usize,
-    /// When packets began to leave that the receiver may have no room for, and their bytes: they are passed on as packets when the
-    /// flow ends.
-    left: Vec<(Ps, usize)>,
     /// Packets that are like no others.
     apart: Apart,
     /// Runs that the queue pair had before, and of which packets are under way.
@@ -95,8 +92,6 @@ pub(super) enum Ended {
 
 /// What of an event concerns more than the two adapters and the link.
 enum Beyond {
-    /// Packets begin to leave, and the receiver's buffer may have no room: the first then, of so many bytes, others as the flow says.
-    Sent((Ps, usize), Rest),
     /// The queue pair has its turn, and sends none of the run.
     Turn,
     /// A packet that is like no other is at that stage.
@@ -176,23 +171,6 @@ impl World {
                 Err(beyond) => beyond,
             };
             match beyond {
-                Beyond::Sent(first, rest) => {
-                    let others = std::mem::take(&mut flow.left);
-                    for sent in std::iter::once(first).chain(others) {
-                        if !flow.left.is_empty() || !self.pass_flown(train, flow, sent) {
-                            flow.left.push(sent);
-                        }
-                    }
-                    if rest == Rest::Turns && flow.left.is_empty() {
-                        return match self.turn_apart(train, flow) {
-                            true => Ended::Asks,
-                            false => Ended::Rest(Rest::None),
-                        };
-                    }
-                    if rest != Rest::None || !flow.left.is_empty() {
-                        return Ended::Rest(rest);
-                    }
-                }
                 Beyond::Turn => match self.turn_apart(train, flow) {
                     true => return Ended::Asks,
                     false => return Ended::Rest(Rest::None),
@@ -319,14 +297,12 @@ impl World {
                 };
                 let mut progress = Progress { now, until, put_off, moments: 0, events: 0 };
                 let unasked = pace.unasked(effects);
-                let done = flow.go_on_regularly(train, &mut hands, &mut progress, before.at(), unasked);
+                flow.go_on_regularly(train, &mut hands, &mut progress, before.at(), unasked);
                 let Progress { moments, events, .. } = progress;
                 pace.ran_unasked(moments, events);
-                done?;
                 before = limit(heap);
             }
-            let Flow { out, times, next, sample, payload, left, apart, before: runs, places, events } =
-                &mut *flow;
+            let Flow { out, times, next, sample, payload, apart, before: runs, places, events } = &mut *flow;
             let Times { departs, arrives, receives } = times;
             let (mut key, mut stage) = train.next_that_moves();
             let bound = key.min(before);
@@ -385,8 +361,6 @@ impl World {
                     }
                     let under_way = receives.len() + arrives.len() + out.waiting();
                     let departing = apart.len_of(next.add(under_way as u32)).unwrap_or(len);
-                    // At most one packet leaves at an event, mostly.
-                    let mut first = None;
                     let mut flown = |flown: Flown| match flown {
                         Flown::Turn(at) => {
                             let key = heap.reserve(at.max(now), own);
@@ -403,10 +377,12 @@ impl World {
                         Flown::Depart(at) => {
                             keep(departs, train.first_mut(Stage::Depart), heap.reserve(at.max(now), own));
                         }
-                        Flown::Sent(start, len) => match first {
-                            None => first = Some((start, len)),
-                            Some(_) => left.push((start, len)),
-                        },
+                        Flown::Sent(start, len) => {
+                            if let Some(at) = carrier.pass(start, way.ends[0], len) {
+                                let key = heap.reserve(at + way.forth, at_port);
+                                keep(arrives, train.first_mut(Stage::Arrive), key);
+                            }
+                        }
                     };
                     let rest = match stage {
                         Stage::Turn => sender.turn(now, out, &mut flown),
@@ -414,18 +390,6 @@ impl World {
                         _ => sender.port(now, out, &mut flown),
                     };
                     sender.hand_over(trace, commands, captured);
-                    if let Some((start, len)) = first {
-                        let room = blocks(len) as u8;
-                        let mut takes =
-                            || intake.is_none_or(|intake| intake.take_quietly(now, near, lane, room));
-                        if !left.is_empty() || !takes() {
-                            return Err(Beyond::Sent((start, len), rest));
-                        }
-                        if let Some(at) = carrier.pass(start, way.ends[0], len) {
-                            let key = heap.reserve(at + way.forth, at_port);
-                            keep(arrives, train.first_mut(Stage::Arrive), key);
-                        }
-                    }
                     match rest {
                         Rest::None => {}
                         Rest::Turns => return Err(Beyond::Turn),
@@ -436,6 +400,12 @@ impl World {
                 }
                 Stage::Arrive if apart.has(next.add(receives.len() as u32)) => {
                     return Err(Beyond::Apart(stage));
+                }
+                // The receiver's buffer may have no room for it, or its peer is to wait.
+                Stage::Arrive
+                    if intake.is_some_and(|intake| !intake.take_quietly(now, near, lane, room as u8)) =>
+                {
+                    return Ok(Ended::Back(stage));
                 }
                 Stage::Arrive => {
                     take(arrives, train.first_mut(Stage::Arrive));
@@ -492,23 +462,5 @@ impl World {
                 None => return Ok(Ended::Asks),
             }
         }
-    }
-
-    /// A packet of so many bytes begins to leave at `start`. `false`: its receiver has no room for it, and nothing has happened.
-    #[inline]
-    fn pass_flown(&mut self, train: &mut Train, flow: &mut Flow, (start, len): (Ps, usize)) -> bool {
-        let way = train.way;
-        let [near, far] = way.ends;
-        let port = PortRef::of_hca(way.to, way.to_port);
-        if !way.credits && !self.take_in(way.link, far, port, flow.out.lane(), blocks(len) as u8) {
-            return false;
-        }
-        let Some(link) = self.links.get_mut(way.link) else { return true };
-        if let Some(at) = link.carrier.pass(start, near, len) {
-            let there = Class::Packet.at(way.to, way.to_port);
-            let key = self.heap.reserve(at + way.forth, there);
-            keep(&mut flow.times.arrives, train.first_mut(Stage::Arrive), key);
-        }
-        true
     }
 }

@@ -20,7 +20,7 @@ use crate::ground::node::{HcaId, LinkEnd, NodeId, PortRef};
 use crate::ground::time::Ps;
 use crate::link::training::{Training, TrainingStep};
 use crate::link::{Carrier, Light, LineRate, LinkMessage, LinkRate};
-use crate::link_layer::LANES;
+use crate::link_layer::{BLOCK, LANES};
 
 /// What a link is made of.
 #[derive(Debug, Clone, Copy)]
@@ -101,6 +101,8 @@ pub(super) struct End {
     holds: u16,
     /// Of these, without credits, what leaves later: when, of which lane, and how many.
     leaving: VecDeque<(Ps, u8, u8)>,
+    /// Blocks of packets that are on their way here from outside this world, without credits.
+    coming: u32,
 }
 
 impl End {
@@ -129,6 +131,23 @@ impl End {
         *held += if fits { blocks } else { 0 };
         self.holds |= u16::from(*held > 0) << lane;
         fits
+    }
+
+    /// A packet of so many blocks comes from outside this world, without credits, and will be here in `time`. False: together with what is
+    /// on its way already it is more than the line carries until then, and `room` blocks beside. Who keeps to the line's rate never meets
+    /// that.
+    pub(super) fn expect(&mut self, blocks: u32, time: Ps, room: u32) -> bool {
+        let coming = self.coming.saturating_add(blocks);
+        let beyond = coming.saturating_sub(room) as usize;
+        let fits = beyond == 0 || self.line.serialisation(beyond.saturating_mul(BLOCK)) <= time;
+        self.coming = if fits { coming } else { self.coming };
+        fits
+    }
+
+    /// A packet of so many blocks that was expected is here, or too late.
+    #[inline]
+    pub(super) fn came(&mut self, blocks: u8) {
+        self.coming = self.coming.saturating_sub(blocks.into());
     }
 
     /// Blocks that are taken, by lane, of those of which some are.
@@ -289,6 +308,7 @@ impl World {
                 counted,
                 asked: Asked::default(),
                 leaving: VecDeque::new(),
+                coming: 0,
                 held: [0; LANES],
                 holds: 0,
             }
@@ -597,6 +617,7 @@ impl Rebase for End {
             counted: _,
             asked,
             held: _,
+            coming: _,
             holds: _,
             leaving,
         } = self;

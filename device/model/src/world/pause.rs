@@ -83,7 +83,7 @@ impl Asked {
     }
 
     /// Whether somebody is to wait, or was to for too long.
-    fn concerns_somebody(&self) -> bool {
+    pub(super) fn concerns_somebody(&self) -> bool {
         self.is_waited_for() || self.given_up != 0
     }
 
@@ -242,6 +242,20 @@ impl World {
             self.flow_control(number, end, false);
         }
         taken != Taken::Not
+    }
+
+    /// The same, if the peer is not to be asked for anything then. False: it is not taken in.
+    pub(super) fn takes_quietly(
+        &mut self,
+        (number, end): (usize, usize),
+        port: PortRef,
+        lane: u8,
+        blocks: u8,
+    ) -> bool {
+        let Some(intake) = self.intake(number, port) else { return true };
+        let now = self.now;
+        let near = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end));
+        near.is_none_or(|near| intake.take_quietly(now, near, lane, blocks))
     }
 
     /// What a port of an adapter takes in by that link. `None`: there are credits, or the port counts for itself.

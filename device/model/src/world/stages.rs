@@ -161,16 +161,22 @@ impl World {
     /// A packet of a train is at its receiver's port.
     #[inline]
     fn step_arrive(&mut self, train: &mut Train, mut packet: Packet) -> bool {
-        let (now, Way { to, to_port, credits, .. }) = (self.now, train.way);
+        let (now, Way { to, to_port, link, ends: [_, end], credits, .. }) = (self.now, train.way);
         let ingress = train.ingress(packet.lane(), packet.len());
-        let Some(mut hca) = self.executor(to) else { return false };
         let (lane, n) = (packet.lane(), blocks(packet.len()));
+        let port = PortRef::of_hca(to, to_port);
+        if !credits && !self.take_in(link, end, port, lane, n as u8) {
+            packet.retire();
+            self.count_overrun(port, lane);
+            return true;
+        }
+        let Some(mut hca) = self.executor(to) else { return false };
         let takes_none = hca.is_backed_up();
         let inactive = |port: &Port| port.state != port_state::ACTIVE;
         let inactive = hca.core.chip.managed.port(to_port).is_none_or(inactive);
         if takes_none || inactive || !hca.hands_up(to_port, &mut packet) {
             packet.fetch_payload();
-            self.arrive(now, to, to_port, packet, ingress);
+            self.arrive_in_buffer(now, to, to_port, packet, ingress);
             return false;
         }
         let taken = hca.take_in(now, to_port, packet);
@@ -254,16 +260,9 @@ impl World {
     /// A packet of a train begins to go over its link.
     #[inline]
     pub(super) fn pass(&mut self, train: &mut Train, Sent { start, packet, .. }: Sent<()>) {
-        let Way { to, to_port, link: number, ends: [end, other], forth, credits, .. } = train.way;
+        let Way { to, to_port, link: number, ends: [end, _], forth, .. } = train.way;
         let Some(link) = self.links.get_mut(number) else { return };
         let Some(there) = link.carrier.pass(start, end, packet.len()) else { return };
-        if !credits {
-            let (port, lane) = (PortRef::of_hca(to, to_port), packet.lane());
-            if !self.take_in(number, other, port, lane, blocks(packet.len()) as u8) {
-                packet.retire();
-                return self.count_overrun(port, lane);
-            }
-        }
         let key = self.heap.reserve(there + forth, Class::Packet.at(to, to_port));
         if let Err(packet) = train.keep(Stage::Arrive, key, packet) {
             self.heap.push_reserved(key, train.arrival(packet));

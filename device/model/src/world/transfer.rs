@@ -5,12 +5,13 @@
 //! the world is handed to who carries it on ([`super::tunnel`]).
 //!
 //! Source: IBTA vol 1 7.9 (flow control). What a packet takes of its receiver's input buffer is known to the sender
-//! as credits; they come back when the packet has left the buffer, or when it never came.
+//! as credits; they come back when the packet has left the buffer, or when it never came. Without credits (Ethernet) the receiver reckons
+//! when the packet is there.
 
 use hca_firmware::FunctionId;
 use hca_spec::mad::port_state;
 
-use super::links::{End, Link};
+use super::links::End;
 use super::outbox::take_all;
 use super::{Class, Event, TunnelEvent, World};
 use crate::adapter::function::Function;
@@ -174,11 +175,6 @@ impl World {
             false => 0,
         };
         let taken = u8::try_from(taken).unwrap_or(u8::MAX);
-        // Without credits, what the buffer has no room for is dropped.
-        let credits = self.links.get(number).is_some_and(Link::has_credits);
-        if !credits && !self.take_in(number, end, port, lane, taken) {
-            return self.count_overrun(port, lane);
-        }
         let ingress =
             Ingress::Link { number: number as u32, end: end as u16, session, lane, blocks: taken, owed };
         let source = self.source(Class::Packet, port);
@@ -250,12 +246,35 @@ impl World {
         }
     }
 
-    /// A packet is at a port of an adapter.
+    /// A packet that came by a link is there, and no longer on its way.
+    pub(super) fn came(&mut self, ingress: Ingress) {
+        if let Ingress::Link { number, end, blocks, owed: false, .. } = ingress
+            && let Some(near) =
+                self.links.get_mut(number as usize).and_then(|l| l.ends.get_mut(usize::from(end)))
+        {
+            near.came(blocks);
+        }
+    }
+
+    /// A packet is at a port of an adapter. Without credits it is dropped if the input buffer has no room for it.
     #[inline]
     pub(super) fn arrive(&mut self, at: Ps, id: HcaId, port: u8, packet: Packet, ingress: Ingress) {
+        self.came(ingress);
         if !self.is_current(ingress) {
             return self.leave_buffer(ingress);
         }
+        if let Ingress::Link { number, end, lane, blocks, owed: false, .. } = ingress {
+            let port = PortRef::of_hca(id, port);
+            if !self.take_in(number as usize, usize::from(end), port, lane, blocks) {
+                return self.count_overrun(port, lane);
+            }
+        }
+        self.arrive_in_buffer(at, id, port, packet, ingress);
+    }
+
+    /// A packet is in the input buffer of a port of an adapter.
+    #[inline]
+    pub(super) fn arrive_in_buffer(&mut self, at: Ps, id: HcaId, port: u8, packet: Packet, ingress: Ingress) {
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
         let state = hca.chip.managed.port(port).map_or(port_state::DOWN, |p| p.state);
         let data = matches!(ingress, Ingress::Link { .. }) && !packet.is_management();
@@ -347,11 +366,11 @@ impl World {
         }
     }
 
-    /// A packet that came too late to be taken is not in its receiver's input buffer any more.
+    /// A packet that came too late to be taken is not in its receiver's input buffer any more, where that was reckoned when it left.
     pub(super) fn leave_buffer(&mut self, ingress: Ingress) {
         if let Ingress::Link { number, end, lane, blocks, .. } = ingress
-            && let Some(near) =
-                self.links.get_mut(number as usize).and_then(|l| l.ends.get_mut(usize::from(end)))
+            && let Some(link) = self.links.get_mut(number as usize).filter(|link| link.has_credits())
+            && let Some(near) = link.ends.get_mut(usize::from(end))
         {
             near.release(lane, blocks);
         }

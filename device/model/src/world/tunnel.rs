@@ -79,6 +79,7 @@ impl World {
         self.tidy();
         let Some((number, port, end)) = self.near_end(tunnel) else { return };
         let kind = self.port_kind(port);
+        let beside = self.beside_credits();
         let Some(link) = self.links.get_mut(number) else { return };
         let credits_count = link.has_credits();
         let Some(near) = link.ends.get_mut(end) else { return };
@@ -90,11 +91,17 @@ impl World {
                 *packet = Packet::from_link(kind, bytes);
             }
             let (lane, needed) = (packet.lane(), blocks(packet.len()));
-            let room = blocks(near.near_light().buffer.unwrap_or(u32::MAX) as usize).saturating_mul(COPIES);
             let taken = if packet.is_management() { 0 } else { needed };
-            let longest = longest(packet.kind());
-            if packet.len() > longest || (credits_count && !near.hold(lane, taken, room)) {
-                tracing::debug!("packet by tunnel {} dropped: too long, or without credits", tunnel.0);
+            let fits = packet.len() <= longest(packet.kind())
+                && match credits_count {
+                    true => {
+                        let known = blocks(near.near_light().buffer.unwrap_or(u32::MAX) as usize);
+                        near.hold(lane, taken, known.saturating_mul(COPIES))
+                    }
+                    false => near.expect(needed, at.since(self.now), beside),
+                };
+            if !fits {
+                tracing::debug!("packet by tunnel {} dropped: too long, or no room for it", tunnel.0);
                 return self.count_overrun(port, lane);
             }
             *credits = if *credits == 0 { 0 } else { u16::try_from(taken).unwrap_or(u16::MAX) };
@@ -170,7 +177,7 @@ impl World {
         packet: Packet,
     ) {
         let (lane, n) = (packet.lane(), blocks(packet.len()));
-        let room = blocks(self.timing.switch_buffer().saturating_mul(OVERSIZE));
+        let room = self.beside_credits();
         let Some(link) = self.links.get_mut(number) else { return };
         let credits_count = link.has_credits();
         let Some(near) = link.ends.get_mut(end) else { return };
@@ -178,7 +185,12 @@ impl World {
             return tracing::debug!("packet by tunnel {} dropped: the link is down", tunnel.0);
         }
         let session = near.training.session().reversed();
-        if packet.len() > longest(packet.kind()) || (credits_count && !near.hold(lane, n, room)) {
+        let fits = packet.len() <= longest(packet.kind())
+            && match credits_count {
+                true => near.hold(lane, n, room),
+                false => near.expect(n, Ps::ZERO, room),
+            };
+        if !fits {
             tracing::debug!("packet by tunnel {} dropped: too long, or no room in lane {lane}", tunnel.0);
             return self.count_overrun(port, lane);
         }
@@ -190,6 +202,11 @@ impl World {
             port,
             LinkPacket { packet, tail: Ps::ZERO, credits, session },
         );
+    }
+
+    /// Blocks of what comes in by a tunnel and can't be slowed that may be on their way here, or in an input buffer, at once.
+    fn beside_credits(&self) -> u32 {
+        blocks(self.timing.switch_buffer().saturating_mul(OVERSIZE))
     }
 
     /// There was no room for a packet although its sender may not know of credits: the buffer overran, which counts

@@ -84,8 +84,8 @@ impl Flow {
 
     /// PSN of the next packet that its queue pair makes.
     fn cursor(&self) -> Psn {
-        let Self { times: Times { departs, arrives, receives }, left, out, next, .. } = self;
-        next.add((receives.len() + arrives.len() + left.len() + out.waiting() + departs.len()) as u32)
+        let Self { times: Times { departs, arrives, receives }, out, next, .. } = self;
+        next.add((receives.len() + arrives.len() + out.waiting() + departs.len()) as u32)
     }
 }
 
@@ -202,16 +202,23 @@ impl World {
     /// A packet that is like no other is at its receiver's port. Returns whether the flow goes on; `None`: it does not, and nothing
     /// has happened.
     pub(super) fn arrive_apart(&mut self, train: &mut Train, flow: &mut Flow) -> Option<bool> {
-        let (now, Way { to, to_port, from_port, back, credits, .. }) = (self.now, train.way);
+        let Way { to, to_port, link, ends: [_, end], from_port, back, credits, .. } = train.way;
+        let now = self.now;
         let mut packet = flow.apart.take(flow.next.add(flow.times.receives.len() as u32))?;
         let ingress = train.ingress(packet.lane(), packet.len());
-        let mut receiver = self.hcas.get_mut(to.0)?.executor(FunctionId::FIRST)?;
+        let receiver = self.hcas.get_mut(to.0)?.executor(FunctionId::FIRST)?;
         if !packet.is_built() || receiver.is_backed_up() || !receiver.hands_up(to_port, &mut packet) {
             flow.apart.push(packet);
             return None;
         }
-        take(&mut flow.times.arrives, train.first_mut(Stage::Arrive));
         let room = blocks(packet.len());
+        let (port, lane) = (PortRef::of_hca(to, to_port), packet.lane());
+        if !credits && !self.takes_quietly((link, end), port, lane, room as u8) {
+            flow.apart.push(packet);
+            return None;
+        }
+        take(&mut flow.times.arrives, train.first_mut(Stage::Arrive));
+        let mut receiver = self.hcas.get_mut(to.0)?.executor(FunctionId::FIRST)?;
         let Ok((at, arrived)) = receiver.take_in(now, to_port, packet) else {
             tracing::error!("a packet that was built here is not good");
             return Some(false);

@@ -8,7 +8,7 @@ use hca_spec::ids::Psn;
 use super::{Flow, Suspended, Times, apart};
 use crate::engines::qp::run::Run;
 use crate::ground::time::Key;
-use crate::link_layer::{Packet, Sent};
+use crate::link_layer::Packet;
 use crate::world::World;
 use crate::world::train::Train;
 
@@ -37,6 +37,10 @@ impl World {
     fn begin_flow(&mut self, train: &mut Train) -> Option<Box<Flow>> {
         let (qpn, half, way) = (train.qpn, train.half, train.way);
         if self.checker.is_some() {
+            return None;
+        }
+        let peer = self.links.get(way.link).and_then(|link| link.ends.get(way.ends[1]));
+        if !way.credits && peer.is_some_and(|near| near.asked.concerns_somebody()) {
             return None;
         }
         let [from, to] = self.hcas.get_disjoint_mut([train.from.0, way.to.0]).ok()?;
@@ -98,14 +102,12 @@ impl World {
         apart.sort_by_key(|packet| packet.repr().psn.since(next));
         let apart = apart.into();
         let [departs, arrives, receives] = keys;
-        let left = Vec::new();
         Some(Box::new(Flow {
             out,
             times: Times { departs, arrives, receives },
             next,
             sample,
             payload,
-            left,
             apart,
             before: VecDeque::new(),
             places: None,
@@ -115,7 +117,7 @@ impl World {
 
     /// Its packets are there again.
     pub(in crate::world) fn end_flow(&mut self, train: &mut Train, flow: Box<Flow>) {
-        let Flow { out, times, next, sample, left, mut apart, before, events, .. } = *flow;
+        let Flow { out, times, next, sample, mut apart, before, events, .. } = *flow;
         let Times { departs, arrives, receives } = times;
         if events < WORTH {
             train.no_flow = PAUSE;
@@ -127,8 +129,7 @@ impl World {
         else {
             return;
         };
-        let leaving = next.add((receives.len() + arrives.len()) as u32);
-        let at_port = leaving.add(left.len() as u32);
+        let at_port = next.add((receives.len() + arrives.len()) as u32);
         let departing = at_port.add(out.waiting() as u32);
         let begins = [departing, next.add(receives.len() as u32), next];
         let mut spare = std::mem::take(&mut train.spare);
@@ -144,16 +145,9 @@ impl World {
                 }
             }
         }
-        let psns = (0..).map(|i| leaving.add(i));
-        let left = left.into_iter().zip(psns).filter_map(|((start, _), psn)| {
-            let packet = packet_at(psn)?;
-            Some(Sent { start, end: start, packet, hold: () })
-        });
-        let left: Vec<Sent<()>> = left.collect();
         let waiting = (0..out.waiting()).filter_map(|i| packet_at(at_port.add(i as u32))).collect();
         sender.end_outflow(out, (qpn, port), waiting);
         train.spare = spare;
-        left.into_iter().for_each(|sent| self.pass(train, sent));
     }
 
     /// Keeps the flow of a train while its owner has his turn.

@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 
 use hca_spec::ids::Qpn;
 
-use super::{Beyond, Flow, PutOff, Times, place_at};
+use super::{Flow, PutOff, Times, place_at};
 use crate::adapter::Executor;
-use crate::adapter::outflow::{Rest, Sending};
+use crate::adapter::outflow::Sending;
 use crate::ground::node::{HcaId, PortRef};
 use crate::ground::time::{EventHeap, Key, Ps};
 use crate::link::Carrier;
@@ -64,7 +64,7 @@ pub(super) fn first_of(times: &VecDeque<Key>) -> Key {
 }
 
 impl Flow {
-    /// Lets happen what is regular and due before that moment. An error: what concerns more than the flow.
+    /// Lets happen what is regular and due before that moment.
     pub(super) fn go_on_regularly(
         &mut self,
         train: &mut Train,
@@ -72,13 +72,13 @@ impl Flow {
         progress: &mut Progress<'_>,
         before: Ps,
         unasked: Unasked,
-    ) -> Result<(), Beyond> {
+    ) {
         let mut port = *train.first_mut(Stage::Port);
         let regular = hands.sender.is_regular(&self.out, *progress.now, port.at())
             && *train.first_mut(Stage::Turn) == Key::NEVER
             && hands.service > Ps::ZERO;
         if !regular {
-            return Ok(());
+            return;
         }
         let before = before.min(Ps(unasked.until.max(*progress.until).0.saturating_add(1)));
         hands.sender.begin_series();
@@ -88,7 +88,7 @@ impl Flow {
         });
         let key = place.flatten().map(|place| place.key);
         let mut series = hands.receiver.begin_receives(hands.peer, hands.service, (self.payload, key));
-        let done = self.regular_events(hands, progress, (before, unasked), &mut port, &mut series);
+        self.regular_events(hands, progress, (before, unasked), &mut port, &mut series);
         hands.sender.end_series();
         hands.receiver.end_receives(series);
         train.set_first(Stage::Port, port);
@@ -98,7 +98,6 @@ impl Flow {
         train.set_first(Stage::Receive, first_of(receives));
         *events += progress.events;
         hands.heap.pass(*progress.now);
-        done
     }
 
     /// The same, where the port looks next at `port`.
@@ -110,7 +109,7 @@ impl Flow {
         (before, unasked): (Ps, Unasked),
         port: &mut Key,
         series: &mut Option<Receives>,
-    ) -> Result<(), Beyond> {
+    ) {
         let (from, way) = (hands.from, hands.way);
         let (len, lane) = (self.sample.len(), self.out.lane());
         let own = Class::Node.at(from, 0);
@@ -144,15 +143,13 @@ impl Flow {
             if at >= before || first == port.at() || is_new && progress.moments >= unasked.moments {
                 break;
             }
-            let (mut beyond, mut ends) = (None, false);
+            let mut ends = false;
             if at < first {
                 let Some((then, departs_at)) = sender.relay(at, out) else { break };
                 *port = heap.reserve(then, own);
                 departs.push_back(heap.reserve(departs_at.max(at), own));
                 departure = departure.min(departs_at.max(at));
-                if !intake.is_none_or(|intake| intake.take_quietly(at, near, lane, *room as u8)) {
-                    beyond = Some(Beyond::Sent((at, len), Rest::None));
-                } else if let Some(end) = carrier.pass(at, way.ends[0], len) {
+                if let Some(end) = carrier.pass(at, way.ends[0], len) {
                     arrives.push_back(heap.reserve(end + way.forth, at_port));
                     arrival = arrival.min(end + way.forth);
                 }
@@ -161,7 +158,10 @@ impl Flow {
                 departure = first_of(departs).at();
                 sender.join(at, out, len);
             } else if at == arrival {
-                if !way.credits && (near.asked.is_waited_for() || !near.counts_for_itself()) {
+                let taken = way.credits
+                    || near.counts_for_itself()
+                        && intake.is_none_or(|intake| intake.take_quietly(at, near, lane, *room as u8));
+                if !taken {
                     break;
                 }
                 arrives.pop_front();
@@ -194,9 +194,6 @@ impl Flow {
             if is_new {
                 (*progress.until, progress.moments) = (at, progress.moments + 1);
             }
-            if let Some(beyond) = beyond {
-                return Err(beyond);
-            }
             progress.events += 1;
             if ends {
                 break;
@@ -205,12 +202,11 @@ impl Flow {
                 && std::mem::take(&mut may_go_round)
                 && let Some(series) = series
             {
-                self.go_round(hands, progress, (before, unasked), port, series)?;
+                self.go_round(hands, progress, (before, unasked), port, series);
                 departure = first_of(&self.times.departs).at();
                 (arrival, reception) =
                     (first_of(&self.times.arrives).at(), first_of(&self.times.receives).at());
             }
         }
-        Ok(())
     }
 }

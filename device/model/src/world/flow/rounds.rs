@@ -5,8 +5,7 @@
 use std::collections::VecDeque;
 
 use super::regular::{Hands, Progress, first_of};
-use super::{Beyond, Flow, PutOff, Times, place_at};
-use crate::adapter::outflow::Rest;
+use super::{Flow, PutOff, Times, place_at};
 use crate::ground::time::{EventHeap, Key, Ps, Source};
 use crate::units::Receives;
 use crate::world::pace::Unasked;
@@ -30,8 +29,7 @@ fn turn(times: &mut VecDeque<Key>, rounds: u64, round: Ps, heap: &mut EventHeap<
 }
 
 impl Flow {
-    /// Lets whole rounds pass, before `before`, where a packet has left just now and the port looks next at `port`. An error: what concerns
-    /// more than the flow.
+    /// Lets whole rounds pass, before `before`, where a packet has left just now and the port looks next at `port`.
     pub(super) fn go_round(
         &mut self,
         hands: &mut Hands<'_, '_>,
@@ -39,7 +37,7 @@ impl Flow {
         (before, unasked): (Ps, Unasked),
         port: &mut Key,
         series: &mut Receives,
-    ) -> Result<(), Beyond> {
+    ) {
         let Hands { from, way, sender, receiver, carrier, near, intake, heap, room, may_put_off, .. } = hands;
         let (peer, reads) = (hands.peer, hands.reads);
         let Self { out, times: Times { departs, arrives, receives }, next, sample, payload, places, .. } =
@@ -48,7 +46,7 @@ impl Flow {
         let round = port.at() - begun;
         let (Some(arrival), Some(reception)) = (phase(arrives, begun, round), phase(receives, begun, round))
         else {
-            return Ok(());
+            return;
         };
         let (first, known) = (begun + arrival, receives.back().map_or(Ps::ZERO, |key| key.at()));
         let regular = arrives.len() > 1
@@ -56,7 +54,7 @@ impl Flow {
             && receiver.receives_regularly(series, first, round) == Some(known + round)
             && sender.has_regular_credits(out, begun, known + way.back);
         if !regular {
-            return Ok(());
+            return;
         }
         let own = Class::Node.at(*from, 0);
         let (len, lane) = (sample.len(), out.lane());
@@ -64,8 +62,8 @@ impl Flow {
         let counts = *progress.until <= begun;
         let before = if counts { before } else { before.min(*progress.until) };
         let most = sender.left().min(may_put_off.saturating_sub(progress.put_off.count));
-        let (mut rounds, mut joined, mut refused) = (0, 0, None);
-        while rounds < most && refused.is_none() {
+        let (mut rounds, mut joined) = (0, 0);
+        while rounds < most {
             let at = port.at();
             let joins = first_of(departs).at();
             let second = departs.get(1).map_or(Ps::MAX, |key| key.at());
@@ -79,7 +77,7 @@ impl Flow {
                 || out.waiting() + usize::from(is_one) < 2
                 || counts && progress.moments + events > unasked.moments
                 || progress.events + events > unasked.events
-                || !way.credits && (near.asked.is_waited_for() || !near.counts_for_itself())
+                || !way.credits && !near.counts_for_itself()
             {
                 break;
             }
@@ -95,7 +93,16 @@ impl Flow {
                 }
                 false => None,
             };
-            let Some(departs_at) = sender.make_ahead(at, rounds) else { break };
+            let comes = first + round.times(rounds.into());
+            if !intake.is_none_or(|intake| intake.take_quietly(comes, near, lane, *room as u8)) {
+                break;
+            }
+            let Some(departs_at) = sender.make_ahead(at, rounds) else {
+                if intake.is_some() {
+                    near.release(lane, *room as u8);
+                }
+                break;
+            };
             if let Some(place) = place {
                 receiver.look_up(&place);
             }
@@ -109,10 +116,7 @@ impl Flow {
             if !way.credits {
                 near.release_at(known + round.times(u64::from(rounds) + 1), lane, *room as u8);
             }
-            match intake.is_none_or(|intake| intake.take_quietly(at, near, lane, *room as u8)) {
-                true => _ = carrier.pass(at, way.ends[0], len),
-                false => refused = Some(at),
-            }
+            carrier.pass(at, way.ends[0], len);
             *progress.now = at;
             progress.events += events;
             if counts {
@@ -121,7 +125,7 @@ impl Flow {
             rounds += 1;
         }
         if rounds == 0 {
-            return Ok(());
+            return;
         }
         let count = rounds as usize;
         sender.made_ahead(*progress.now, out, [count, joined]);
@@ -132,14 +136,5 @@ impl Flow {
         turn(receives, rounds.into(), round, heap, Class::Node.at(way.to, 0));
         *next = next.add(rounds);
         *progress.put_off = PutOff { count: progress.put_off.count + rounds, last: received };
-        match refused {
-            None => Ok(()),
-            Some(at) => {
-                // It is not under way, and the owner is asked behind it.
-                arrives.pop_back();
-                progress.events -= 1;
-                Err(Beyond::Sent((at, len), Rest::None))
-            }
-        }
     }
 }
