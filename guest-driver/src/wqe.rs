@@ -23,6 +23,8 @@ pub use frame::{FrameRequest, FrameWork};
 pub const MAX_WQE: usize = 63 * DS_UNIT;
 /// Fence mode "small fence and read fence": starts after every earlier RDMA read.
 const FENCE: u32 = 4;
+/// Fence mode "strong ordering": starts after everything before it is complete.
+const STRONG_ORDERING: u32 = 3;
 
 /// One piece of local memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -207,6 +209,8 @@ pub struct SendRequest<'a> {
     pub solicited: bool,
     /// Whether to start only after all earlier RDMA reads are done.
     pub fence: bool,
+    /// Whether to start only after all earlier requests are complete.
+    pub ordered: bool,
     /// XRC: the peer's shared receive queue; its domain decides over remote accesses too.
     pub srq: Option<Srqn>,
     /// Dynamic connections: where to.
@@ -219,9 +223,9 @@ impl<'a> SendRequest<'a> {
     /// A signalled request.
     pub const fn new(wr_id: u64, op: SendOp, sges: &'a [Sge]) -> Self {
         let payload = Payload::Gather(sges);
-        let (signaled, solicited, fence) = (true, false, false);
+        let (signaled, quiet, solicited, fence, ordered) = (true, false, false, false, false);
         let (srq, target, stream) = (None, None, 0);
-        Self { wr_id, op, payload, signaled, quiet: false, solicited, fence, srq, target, stream }
+        Self { wr_id, op, payload, signaled, quiet, solicited, fence, ordered, srq, target, stream }
     }
 
     /// A signalled send.
@@ -257,6 +261,11 @@ impl<'a> SendRequest<'a> {
     /// The same request, started only after all earlier RDMA reads and atomics are done.
     pub const fn fenced(self) -> Self {
         Self { fence: true, ..self }
+    }
+
+    /// The same request, started only after all earlier ones are complete.
+    pub const fn ordered(self) -> Self {
+        Self { ordered: true, ..self }
     }
 
     /// The same request to an XRC shared receive queue of the peer.
@@ -391,7 +400,15 @@ impl Wqe {
             (false, false) => CE_ON_ERROR,
         };
         ctrl.set(Ctrl::CE, told);
-        ctrl.set(Ctrl::SE, request.solicited.into()).set(Ctrl::FM, if request.fence { FENCE } else { 0 });
+        ctrl.set(Ctrl::SE, request.solicited.into());
+        ctrl.set(
+            Ctrl::FM,
+            match (request.ordered, request.fence) {
+                (true, _) => STRONG_ORDERING,
+                (false, true) => FENCE,
+                (false, false) => 0,
+            },
+        );
         ctrl.set(Ctrl::DCI_STREAM_CHANNEL_ID, request.stream.into());
         self.bytes[..Ctrl::SIZE].copy_from_slice(ctrl.bytes());
         Ok(())

@@ -11,7 +11,7 @@ use hca_spec::ids::Mkey;
 use hca_spec::qpc::QpState;
 use hca_tests::in_process::ModelBus;
 use hca_tests::pair::{Options, PORT, Pair, pattern};
-use hca_tests::rig::{assert_state, close, drain_events, everywhere, linked};
+use hca_tests::rig::{MTU, assert_state, close, drain_events, everywhere, linked};
 
 #[test]
 pub(crate) fn receiver_not_ready_is_waited_for() {
@@ -279,4 +279,74 @@ pub(crate) fn completion_queue_overrun_is_an_event() {
         }
         assert!(pair.try_sent(0).is_none());
     });
+}
+
+/// IBTA 9.7.7.2: the last packet of a write with immediate needs a receive request of the peer. The packet before which it stops asks for the
+/// answer that tells of one, so that nothing waits for a timer; here there is none.
+#[test]
+pub(crate) fn a_write_with_immediate_asks_for_the_credit_that_it_needs() {
+    let options = Options { rts: RtsAttr { timeout: 0, ..RtsAttr::default() }, ..Options::default() };
+    let mut pair = linked(&options, Faults::default(), 1);
+    let far = pair.ends[1].mr;
+    for i in 1..=4 {
+        // One at a time: each answer says that there is no other.
+        pair.recv(1, i, 0, 64);
+        let sge = [pair.ends[0].sge(0, 3 * MTU)];
+        let write = SendOp::Write { address: far.address, rkey: far.key, imm: Some(1) };
+        pair.send(0, &SendRequest::new(i, write, &sge));
+        pair.sent_ok(0, i);
+        pair.received_ok(1, i);
+    }
+    close(pair);
+}
+
+/// The local buffer of an atomic has its operand's size.
+#[test]
+pub(crate) fn atomics_have_a_buffer_of_their_size() {
+    for len in [4, 16] {
+        everywhere(&Options::default(), |pair| {
+            let far = pair.ends[1].mr;
+            let sge = [pair.ends[0].sge(0, len)];
+            let add = SendOp::FetchAdd { address: far.address, rkey: far.key, add: 1 };
+            pair.send(0, &SendRequest::new(1, add, &sge));
+            assert_eq!(pair.sent(0).1.syndrome(), Some(Syndrome::LocalLength));
+        });
+    }
+}
+
+/// Memory that goes while a read of it is answered: it is as if the read had been refused when it came (IBTA 9.9.3).
+#[test]
+pub(crate) fn a_read_whose_memory_goes_is_refused() {
+    let mut pair = linked(&Options::default(), Faults::default(), 1);
+    let (far, len) = (pair.ends[1].mr, 60 * MTU);
+    let sge = [pair.ends[0].sge(0, len)];
+    pair.send(0, &SendRequest::read(1, &sge, far.address, far.key));
+    pair.hcas[0].bus_mut().simulation().clone().run(Ps::from_us(2));
+    assert!(pair.try_sent(0).is_none());
+    pair.hcas[1].free_key(far.key).expect("DESTROY_MKEY");
+    let (wr_id, completion) = pair.sent(0);
+    assert_eq!((wr_id, completion.syndrome()), (1, Some(Syndrome::RemoteAccess)));
+    assert_state(&mut pair, 0, QpState::Error);
+    assert_state(&mut pair, 1, QpState::Error);
+    let qpn = pair.ends[1].qp.number();
+    let events = drain_events(&mut pair.hcas[1]);
+    let kind = EventType::AccessError as u8;
+    assert!(events.iter().any(|e| matches!(e, Event::Qp { qpn: q, kind: k } if *q == qpn && *k == kind)));
+}
+
+/// Once its driver has put a queue pair into error, memory is not read for its peer any more.
+#[test]
+pub(crate) fn nothing_is_read_behind_2err() {
+    let mut pair = linked(&Options::default(), Faults::default(), 1);
+    let (far, len) = (pair.ends[1].mr, 60 * MTU);
+    pair.fill(1, 0, &vec![1; len]);
+    let sge = [pair.ends[0].sge(0, len)];
+    pair.send(0, &SendRequest::read(1, &sge, far.address, far.key));
+    pair.hcas[0].bus_mut().simulation().clone().run(Ps::from_us(2));
+    pair.hcas[1].qp_to_error(&mut pair.ends[1].qp).expect("2ERR");
+    pair.fill(1, 0, &vec![2; len]);
+    pair.hcas[0].bus_mut().simulation().clone().run(Ps::from_us(200));
+    let got = pair.ends[0].bytes(0, len);
+    assert!(!got.contains(&2), "what the driver took back was read");
+    assert!(got.contains(&0), "the whole of it came before");
 }

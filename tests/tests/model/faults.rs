@@ -231,7 +231,7 @@ pub(crate) fn lengths() {
             let (address, rkey) = (b.far().address, b.far().key);
             b.post(SendOp::FetchAdd { address, rkey, add: 1 }, piece(b.near(), 4));
         })
-        .fails(Syndrome::LocalQpOperation, &[c::REQ_LOCAL_OPERATION]),
+        .fails(Syndrome::LocalLength, &[c::REQ_LOCAL_LENGTH]),
     ]);
 }
 

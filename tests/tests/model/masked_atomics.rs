@@ -183,9 +183,9 @@ pub(crate) fn what_does_not_fit_is_refused() {
     use AtomicSize::{Double, Word};
     /// Offset of the address, size, bytes of the local buffer, and the status.
     const REFUSED: [(u64, AtomicSize, usize, Syndrome); 6] = [
-        (0, Word, 8, Syndrome::LocalQpOperation),
-        (0, Double, 4, Syndrome::LocalQpOperation),
-        (0, Double, 16, Syndrome::LocalQpOperation),
+        (0, Word, 8, Syndrome::LocalLength),
+        (0, Double, 4, Syndrome::LocalLength),
+        (0, Double, 16, Syndrome::LocalLength),
         (2, Word, 4, Syndrome::RemoteInvalidRequest),
         (4, Double, 8, Syndrome::RemoteInvalidRequest),
         (1 << 30, Word, 4, Syndrome::RemoteAccess),

@@ -264,6 +264,57 @@ pub(crate) fn a_fence_waits_for_reads() {
     }
 }
 
+/// Strong ordering (what Linux asks for of a registration or an invalidation): what is before it can't be sent again any more.
+#[test]
+pub(crate) fn strong_ordering_waits_for_everything() {
+    for ordered in [false, true] {
+        let mut played = PlayedPeer::silent(16);
+        played.post_send(1, 2);
+        let request = SendRequest::send(2, &[]).inline(b"behind");
+        played.pair.send(0, &if ordered { request.ordered() } else { request });
+        assert_eq!(played.sent_packets(), if ordered { 2 } else { 3 });
+        played.answer(0, aeth::ACK | aeth::CREDITS_INVALID, 0);
+        assert_eq!((played.completion(), played.sent_packets()), (None, 0));
+        played.answer(1, aeth::ACK | aeth::CREDITS_INVALID, 1);
+        assert_eq!(played.completion().map(|c| c.0), Some(1));
+        assert_eq!(played.sent_packets(), if ordered { 1 } else { 0 });
+    }
+}
+
+/// IBTA 9.9.2.2: data that answers a send is a bad response.
+#[test]
+pub(crate) fn a_send_is_not_answered_with_data() {
+    let mut played = PlayedPeer::silent(16);
+    played.post_send(1, 1);
+    let ack = Some(AethRepr { syndrome: aeth::CREDITS_INVALID as u8, msn: 1 });
+    played
+        .inject(|r| (r.operation, r.psn, r.aeth) = (Operation::ReadResponseOnly, Psn::new(0), ack), &[7; 16]);
+    assert_eq!(played.failure().0, Some(Syndrome::BadResponse));
+}
+
+/// A packet for another LID is not for this port, whoever it is from and whatever queue pair it names (IBTA 7.3.1).
+#[test]
+pub(crate) fn packets_to_other_lids_are_dropped() {
+    let mut played = PlayedPeer::silent(16);
+    played.post_send(1, 1);
+    for (to, taken) in [(7, false), (1, true)] {
+        let repr = Repr {
+            transport: Transport::Rc,
+            migrated: true,
+            dest_qp: played.pair.ends[0].qp.number(),
+            operation: Operation::Acknowledge,
+            aeth: Some(AethRepr { syndrome: aeth::CREDITS_INVALID as u8, msn: 1 }),
+            ..Repr::default()
+        };
+        let packet =
+            Packet::build(&Path::from(Address::between(Lid(2), Lid(to))), &repr, 0, |_| Ok::<(), ()>(()));
+        let packet = packet.expect("a packet");
+        played.simulation.world(|world, now| world.inject_packet(now, HcaId(0), packet));
+        played.settle();
+        assert_eq!(played.completion().is_some(), taken, "LID {to}");
+    }
+}
+
 #[test]
 pub(crate) fn reads_and_atomics_keep_to_the_initiators_depth() {
     let mut played = PlayedPeer::silent(2);

@@ -43,7 +43,7 @@ impl Executor<'_> {
         }
         let Some(hw) = qps.get_mut(qpn.0) else { return };
         // Only a request to migrate leads from armed to migrated here: 2RST and 2ERR keep the state.
-        let was_armed = hw.params.path_migration == path_migration::ARMED;
+        let was_armed = hw.may_migrate();
         hw.params = Params::new(&core.view(), &qp.ctx);
         hw.aim(&core.view());
         let group = qp.groups.first().copied().unwrap_or(0);
@@ -53,7 +53,11 @@ impl Executor<'_> {
             hw.state = to;
         }
         match (from, to) {
-            (_, QpState::Error) => core.fail(now, hw, None),
+            (_, QpState::Error) => {
+                // Its driver may take the memory back: nothing is read for its peer any more.
+                hw.responder.queue.clear();
+                core.fail(now, hw, None);
+            }
             (_, QpState::Rtr) => {
                 hw.responder.epsn = Psn::new(qp.ctx.get(Qpc::NEXT_RCV_PSN));
             }

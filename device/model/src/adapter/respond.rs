@@ -17,7 +17,7 @@ use crate::engines::mkey::{Access, Accessor, Fault, check_invalidate, span};
 use crate::engines::qp::answers::{Answer, ReadLeft, Response};
 use crate::engines::qp::recv::Receive;
 use crate::engines::qp::responder::{
-    Action, Current, End, Refusal, Resource, Target, Unreliable, WriteTo, atomic_result, invalid,
+    Action, Consequence, Current, End, Refusal, Resource, Target, Unreliable, WriteTo, atomic_result, invalid,
 };
 use crate::engines::qp::run::Half;
 use crate::engines::qp::{Dynamic, QueuePair};
@@ -114,7 +114,10 @@ impl Core<'_> {
                 self.receive_failed(now, qp, syndrome);
             }
             Err(Refusal::Length) => self.receive_failed(now, qp, Syndrome::LocalLength),
-            Err(_) => {
+            Err(refusal) => {
+                if let Refusal::NotReady = refusal {
+                    self.function.fw.icm.count(qp.qpn, QCounter::OutOfBuffer);
+                }
                 self.drop_message(now, qp);
                 qp.responder.epsn = repr.psn.next();
             }
@@ -542,7 +545,7 @@ impl Core<'_> {
             Ok::<(), Fault>(())
         });
         self.report_signature_errors(now, qp, qp.params.cqn_rcv, found);
-        let mut data = None;
+        let (mut data, mut refused) = (None, None);
         let packet = match (built, read) {
             (Ok(packet), read) => {
                 if let Some(read) = read {
@@ -570,7 +573,10 @@ impl Core<'_> {
                             qp.accessor().pd,
                             &fault,
                         );
-                        aeth::NAK | aeth::REMOTE_ACCESS_ERROR
+                        let consequence = Refusal::Access(fault).consequence(qp.params.min_rnr_nak);
+                        let syndrome = consequence.syndrome;
+                        refused = Some(consequence);
+                        syndrome
                     }
                 };
                 repr.aeth = qp.aeth(syndrome);
@@ -596,6 +602,18 @@ impl Core<'_> {
         qp.lane = self.launch(departs, qp.port(), operation, packet);
         if carries && qp.congestion.is_some() {
             self.limited_sent(now, qp, bytes);
+        }
+        if let Some(Consequence { end, counter, .. }) = refused {
+            // It is as if the request had been refused when it came: what is behind it is not answered.
+            qp.responder.queue.clear();
+            if let Some(counter) = counter {
+                self.function.fw.icm.count(qp.qpn, counter);
+            }
+            if let End::Event(event) = end {
+                self.fail(now, qp, None);
+                self.raise(now, qp, event);
+            }
+            return None;
         }
         self.begin_run(qp, Half::Responder);
         Some(free)

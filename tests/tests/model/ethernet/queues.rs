@@ -1,7 +1,7 @@
 //! Queues of frames: their states, errors and recovery; what is out of room; senders and receivers of one domain.
 
 use hca_driver::eth::{FrameRequest, FrameWork, QueueState};
-use hca_driver::{Dma, Hca, Sge};
+use hca_driver::{Dma, Event, Hca, Sge};
 use hca_spec::cmd::{ObjectIn, QuerySqOut};
 use hca_spec::command::Opcode;
 use hca_spec::cqe::Syndrome;
@@ -11,6 +11,7 @@ use hca_spec::rq::QueryRqOut;
 use hca_tests::frames::plain;
 use hca_tests::lan::{Lan, REQUESTS};
 use hca_tests::pair::pattern;
+use hca_tests::rig::drain_events;
 
 #[test]
 pub(crate) fn frames_without_a_request_are_counted() {
@@ -204,5 +205,15 @@ pub(crate) fn loopback_by_domain() {
         assert!(lan.stations[0].frames() == wanted, "{unicast} {multicast}");
         // The other station hears what is for a group, and not what is for the first.
         assert_eq!(lan.stations[1].frames(), [frames[1].clone()]);
+    }
+}
+
+/// Send queues of frames have no paths: none is said to have migrated when they are made ready.
+#[test]
+pub(crate) fn send_queues_do_not_migrate() {
+    let mut lan = Lan::cable();
+    for station in &mut lan.stations {
+        let events = drain_events(&mut station.hca);
+        assert!(!events.iter().any(|event| matches!(event, Event::Qp { .. })), "{events:?}");
     }
 }

@@ -11,9 +11,6 @@ use super::wqe::Wqe;
 use crate::ground::timing::Mark;
 use crate::wire::{AtomicRepr, Repr, RethRepr};
 
-/// log2 of the bytes of an operand that is not masked.
-const LOG_OPERAND: u8 = 3;
-
 /// A WQE that was fetched and is not complete.
 #[derive(Debug)]
 pub(crate) struct Message {
@@ -77,7 +74,7 @@ impl Message {
 
     /// Bytes of an atomic's operand: so many of the answer's count.
     pub(crate) fn operand(&self) -> usize {
-        1 << self.wqe.masks.map_or(LOG_OPERAND, |masks| masks.log_size)
+        self.wqe.operand() as usize
     }
 
     pub(crate) fn contains(&self, psn: Psn) -> bool {

@@ -273,7 +273,11 @@ impl QueuePair {
     /// for `room`. Everything before the request was acknowledged.
     pub(crate) fn locate_data(&self, repr: &Repr, len: usize, room: usize) -> Data {
         let found = self.requester.messages.iter().enumerate().find(|(_, m)| m.contains(repr.psn));
-        let Some((place, message)) = found.filter(|(_, m)| m.wants_response()) else { return Data::Nothing };
+        let Some((place, message)) = found else { return Data::Nothing };
+        if !message.wants_response() {
+            // A send or a write is acknowledged, and has no data (IBTA 9.9.2.2).
+            return Data::Bad;
+        }
         let expected = message.first.add(message.answered);
         match repr.psn.since(expected) {
             distance if distance < 0 => return Data::Nothing,

@@ -100,6 +100,15 @@ impl Requester {
         self.messages.front().map_or(self.next_psn, |m| m.first.add(m.answered))
     }
 
+    /// A datagram takes a PSN (IBTA 9.8.3), and nothing waits for what comes of it.
+    pub(crate) fn pass_datagram(&mut self) {
+        let next = self.next_psn.next();
+        if self.cursor == self.next_psn {
+            self.cursor = next;
+        }
+        (self.next_psn, self.sent) = (next, next);
+    }
+
     /// Queues the packet that begins a dynamic connection.
     pub(crate) fn connect(&mut self) {
         let (first, wqe) = (self.next_psn, Box::new(Wqe { signaled: false, ..Wqe::unreadable(0) }));
@@ -339,6 +348,9 @@ impl QueuePair {
             if wqe.fence && reads > 0 {
                 return WqeAction::Held(Hold::Fence);
             }
+            if wqe.ordered && !self.requester.is_idle() {
+                return WqeAction::Held(Hold::Fence);
+            }
             if is_read && reads >= self.params.sra_max {
                 return WqeAction::Held(Hold::ReadDepth);
             }
@@ -362,6 +374,10 @@ impl QueuePair {
         {
             let why = format!("the adapter has no masked atomics of {} bytes", 1 << masks.log_size);
             return WqeAction::Refused(Syndrome::LocalQpOperation, why);
+        }
+        if wqe.atomic.is_some() && wqe.length != wqe.operand() {
+            let why = format!("{} bytes of a buffer for an operand of {}", wqe.length, wqe.operand());
+            return WqeAction::Refused(Syndrome::LocalLength, why);
         }
         if !local && wqe.length > 1 << self.params.log_msg_max {
             let why = format!("message of {} bytes is too long", wqe.length);
@@ -413,6 +429,11 @@ impl QueuePair {
         if short && r.oldest() != psn {
             return Cursor::NoCredit;
         }
+        // The packet behind it will have to wait for a credit: what answers this one may bring it (IBTA 9.7.7.2).
+        let stops = !message.needs_credit(k)
+            && k + 1 < message.packets
+            && message.needs_credit(k + 1)
+            && !r.limit.allows(message.ssn);
         let (wqe, mtu) = (&message.wqe, self.params.mtu as u64);
         let offset = u64::from(k) * mtu;
         let wants_response = message.wants_response();
@@ -427,8 +448,10 @@ impl QueuePair {
         };
         repr.psn = psn;
         let often = 1u32 << self.params.log_ack_req_freq;
-        repr.ack_req = self.service.is_reliable() && (last || short || (k + 1).is_multiple_of(often));
-        repr.solicited = last && wqe.solicited;
+        repr.ack_req =
+            self.service.is_reliable() && (last || short || stops || (k + 1).is_multiple_of(often));
+        // A write without immediate, a read and an atomic complete nothing at the peer (IBTA 9.2.3).
+        repr.solicited = last && wqe.solicited && message.needs_credit(k);
         repr.xrceth = wqe.xrc_srqn.map(Srqn);
         repr.dceth = self.dceth();
         fill_headers(repr, wqe, offset);

@@ -2,7 +2,7 @@
 //! worked out once, and their payload stays in memory until their receiver takes it.
 //!
 //! The message is one that the queue pair sends, or the response to a read of its peer's. Neither its first nor its last packet
-//! is in a run: they have headers of their own. What makes the packets of a run other than they were planned ends it: a
+//! is in a run: they have headers of their own; nor is the one before the last of a write with immediate. What makes the packets of a run other than they were planned ends it: a
 //! change of keys, of the path, of the queue pair's state.
 
 use std::num::NonZeroU32;
@@ -391,7 +391,9 @@ impl QueuePair {
         }
         let (bytes, key, va) = piece_at(&message.wqe.pieces, offset)?;
         let place = repr.psn.since(message.first) as u32;
-        let most = message.packets.saturating_sub(place + 1);
+        // The packet before the one that needs a credit may have to ask for it.
+        let apart = if message.wqe.opcode == SendOpcode::RdmaWriteImm { 2 } else { 1 };
+        let most = message.packets.saturating_sub(place + apart);
         let often = NonZeroU32::new(1 << self.params.log_ack_req_freq);
         let (half, access, index, who) = (Half::Requester, Access::LocalRead, plan.index, self.accessor());
         let begin = Begin { half, repr, place, often, index, key, va, bytes, most, who, access };

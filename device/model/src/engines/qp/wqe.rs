@@ -19,6 +19,10 @@ use crate::wire::Masks;
 
 /// [`Ctrl::FM`]: wait for earlier changes of memory keys, not for reads.
 const FENCE_SMALL: u32 = 1;
+/// The same: wait for everything.
+const STRONG_ORDERING: u32 = 3;
+/// log2 of the bytes of an atomic's operand without masks.
+const LOG_OPERAND: u8 = 3;
 
 /// What a UMR WQE asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,7 +42,10 @@ pub(crate) struct Wqe {
     /// Nobody is told if it is flushed ([`CE_ON_FIRST_ERROR`]).
     pub(crate) quiet: bool,
     pub(crate) solicited: bool,
+    /// It waits for reads and atomics before it.
     pub(crate) fence: bool,
+    /// It waits until all before it are complete.
+    pub(crate) ordered: bool,
     pub(crate) imm: u32,
     pub(crate) remote: Option<(u64, Mkey)>,
     pub(crate) atomic: Option<(u64, u64)>,
@@ -144,6 +151,7 @@ impl Wqe {
             quiet: false,
             solicited: false,
             fence: false,
+            ordered: false,
             imm: 0,
             remote: None,
             atomic: None,
@@ -166,6 +174,11 @@ impl Wqe {
         self.opcode == SendOpcode::RdmaRead || self.opcode.is_atomic()
     }
 
+    /// Bytes of an atomic's operand.
+    pub(crate) fn operand(&self) -> u64 {
+        1 << self.masks.map_or(LOG_OPERAND, |masks| masks.log_size)
+    }
+
     /// Stands for a WQE that could not be read, so that it can be completed with an error.
     pub(crate) fn unreadable(index: u16) -> Self {
         Self { signaled: true, ..Self::new(index, SendOpcode::Nop) }
@@ -182,6 +195,7 @@ impl Wqe {
             quiet,
             solicited,
             fence,
+            ordered,
             imm,
             remote,
             atomic,
@@ -198,7 +212,8 @@ impl Wqe {
             length,
         } = self;
         (*index, *opcode, *imm, *length) = (0, SendOpcode::Nop, 0, 0);
-        (*signaled, *quiet, *solicited, *fence) = (false, false, false, false);
+        (*signaled, *quiet, *solicited) = (false, false, false);
+        (*fence, *ordered) = (false, false);
         (*remote, *atomic, *masks, *xrc_srqn) = (None, None, None, None);
         (*datagram, *target, *umr, *psv) = (None, None, None, None);
         (*stream, *tags, *offload) = (None, None, None);
@@ -222,8 +237,9 @@ impl Wqe {
         let told = ctrl.get(Ctrl::CE);
         (self.signaled, self.quiet) = (told >= CE_ALWAYS, told == CE_ON_FIRST_ERROR);
         self.solicited = ctrl.get(Ctrl::SE) == 1;
-        // The small fence orders memory keys, which change in order anyway.
+        // The small fence orders memory keys, which change in order anyway. A fence waits for reads and atomics, strong ordering for all.
         self.fence = ctrl.get(Ctrl::FM) > FENCE_SMALL;
+        self.ordered = ctrl.get(Ctrl::FM) == STRONG_ORDERING;
         self.imm = ctrl.get(Ctrl::IMM);
         self.stream = Some(ctrl.get(Ctrl::DCI_STREAM_CHANNEL_ID) as u16);
         let wqe = self;
@@ -285,8 +301,8 @@ impl Wqe {
         if reads && wqe.pieces.iter().any(|p| matches!(p, Piece::Inline(_))) {
             return Err(BadWqe("what is read can't go into the WQE"));
         }
-        if wqe.atomic.is_some() && wqe.length != 1 << wqe.masks.map_or(3, |m| m.log_size) {
-            return Err(BadWqe("an atomic operation's local buffer must have its operand's size"));
+        if wqe.atomic.is_some() && wqe.pieces.is_empty() {
+            return Err(BadWqe("an atomic operation needs a local buffer"));
         }
         Ok(())
     }
