@@ -75,6 +75,8 @@ pub struct QpConfig {
     pub fetches: bool,
     /// Its requests may name the reserved local key, under which addresses are bus addresses ([`Hca::reserved_lkey`]).
     pub physical: bool,
+    /// Datagrams that it sends to a group of which it is a member don't come back to it.
+    pub blocks_own_multicast: bool,
 }
 
 /// Small messages in completions (PRM "Scatter to CQE"): what fits is in [`Completion::data`] and not in the buffers of
@@ -121,6 +123,7 @@ impl QpConfig {
             recordless: false,
             fetches: false,
             physical: false,
+            blocks_own_multicast: false,
             xrcd: None,
         }
     }
@@ -149,6 +152,7 @@ impl QpConfig {
             recordless: false,
             fetches: false,
             physical: false,
+            blocks_own_multicast: false,
             xrcd: Some(xrcd),
         }
     }
@@ -517,6 +521,7 @@ impl<B: Bus> Hca<B> {
         qp.common(qpc);
         qpc.set(Qpc::PM_STATE, path_migration::MIGRATED);
         qpc.set(Qpc::LOG_SQ_SIZE, log_send).set(Qpc::NO_SQ, (!has_send).into()).set(Qpc::UAR_PAGE, uar.0);
+        qpc.set(Qpc::BLOCK_LB_MC, config.blocks_own_multicast.into());
         qpc.set(Qpc::FRE, config.fast_registration.into()).set(Qpc::RLKY, config.physical.into());
         if let Some((streams, errored)) = config.streams {
             qpc.set(Qpc::LOG_NUM_DCI_STREAM_CHANNELS, streams.into());

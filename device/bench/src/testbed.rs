@@ -499,6 +499,7 @@ impl Testbed {
             recordless: false,
             fetches: false,
             physical: false,
+            blocks_own_multicast: false,
         };
         self.qps.push(side.hca.create_qp(&config)?);
         self.to.push(Vec::new());

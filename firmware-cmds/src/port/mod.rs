@@ -240,6 +240,11 @@ impl Port {
         self.pkeys.get(index as usize).copied().unwrap_or(0)
     }
 
+    /// All its P_Keys; places that are not used have 0, which matches nothing.
+    pub fn pkeys(&self) -> impl Iterator<Item = u16> {
+        self.pkeys.iter().copied()
+    }
+
     /// PortInfo as the agent reports it.
     pub fn info(&self) -> PortInfo {
         let mut info = self.info;

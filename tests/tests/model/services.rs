@@ -2,11 +2,12 @@
 
 use hca_driver::qp::QpConfig;
 use hca_driver::wqe::{Datagram, SendOp};
-use hca_driver::{Access, CqConfig, Dma, Event, SendRequest, Sge, Srq};
+use hca_driver::{Access, CqConfig, Dma, Event, RtsAttr, SendRequest, Sge, Srq};
 use hca_model::Ps;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::EventType;
 use hca_spec::ids::Qpn;
+use hca_spec::qpc::Qpc;
 use hca_tests::in_process::Simulation;
 use hca_tests::pair::{Options, PORT, pattern, wait_active};
 use hca_tests::rig::{self, drain_events, everywhere, loopback, open};
@@ -58,6 +59,9 @@ pub(crate) fn datagrams() {
         b.2.read(GRH, &mut got);
         assert!(got == data);
     }
+    // Each has a PSN of its own (IBTA 9.8.3).
+    let sent = hcas[0].query_qp(&a.1).expect("QUERY_QP").get(Qpc::NEXT_SEND_PSN);
+    assert_eq!(sent, RtsAttr::default().send_psn.get() + 3);
     let nobody = Datagram { qpn: Qpn(0xffff00), qkey: QKEY, lid: lids[1], sl: 0, gid: None };
     a.1.post_send(
         hcas[0].bus_mut(),

@@ -9,10 +9,10 @@ use hca_spec::rules;
 use super::Executor;
 use super::core::{Arrived, Core, HcaEvent};
 use crate::engines::mkey::{Fault, TURN_STEPS};
-use crate::engines::qp::QueuePair;
 use crate::engines::qp::datagram::{BadDatagram, GRH_ROOM};
 use crate::engines::qp::pieces::spans;
 use crate::engines::qp::wqe::Wqe;
+use crate::engines::qp::{NotAdmitted, QueuePair};
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Status};
 use crate::ground::region::Payload;
@@ -51,6 +51,7 @@ impl Core<'_> {
         let at = self.chip.units.depart(qp.qpn.0, ready);
         let (qpn, index, psn) = (qp.qpn, wqe.index, qp.requester.next_psn);
         let (operation, bytes) = (repr.operation, packet.len() as u32);
+        qp.requester.pass_datagram();
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
         self.note(at, Event::Done { qpn, index, status: Status(None) });
         match qp.service == ServiceType::Qp0 && self.keeps_back(qp.port(), &packet) {
@@ -146,18 +147,26 @@ impl Core<'_> {
 }
 
 impl Executor<'_> {
-    /// A multicast datagram: a copy to each member of its group at the port that it came by.
+    /// A multicast datagram: a copy to each member of its group at the port that it came by, and of its partition (IBTA 9.6.1.1.3); to who
+    /// sent it, too, unless that one blocks it. What is of nobody's partition is counted once.
     pub(crate) fn receive_multicast(&mut self, now: Ps, arrived: &Arrived) {
         let (path, repr) = (arrived.path(), arrived.repr());
         let Some(dgid) = path.grh().map(|g| g.dgid) else { return };
         let members = self.members(dgid);
         let (many, mut looked_at) = (members.len() > COPIES_AT_ONCE, 0u32);
+        let (mut admitted, mut foreign) = (false, false);
         for qpn in members {
             let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { continue };
             let own_packet = repr.deth.is_some_and(|d| d.src_qp == qpn)
                 && core.chip.managed.port(arrived.port).is_some_and(|port| path.is_from(port));
-            let here = qp.port() == arrived.port;
-            if here && qp.state.receives() && qp.service == ServiceType::Ud && !own_packet {
+            let blocked = own_packet && qp.params.blocks_own;
+            if qp.port() != arrived.port || qp.service != ServiceType::Ud || blocked {
+                continue;
+            }
+            let verdict = qp.admits(&core.view(), repr);
+            foreign |= matches!(verdict, Err(NotAdmitted::Partition { .. }));
+            if verdict.is_ok() {
+                admitted = true;
                 match core.function.outstanding {
                     None if many || looked_at > TURN_STEPS => {
                         core.schedule(now, HcaEvent::ReceiveCopy(qpn, arrived.clone()))
@@ -168,12 +177,15 @@ impl Executor<'_> {
                 }
             }
         }
+        if foreign && !admitted {
+            self.core.key_violation(now, arrived, false);
+        }
     }
 
     /// A copy of a multicast datagram, for a member that waited for its memory, or is one of many.
     pub(crate) fn receive_copy(&mut self, now: Ps, qpn: Qpn, arrived: &Arrived) {
         let (Some(qp), core) = (self.qps.get_mut(qpn.0), &mut self.core) else { return };
-        if qp.state.receives() && qp.service == ServiceType::Ud {
+        if qp.service == ServiceType::Ud && qp.admits(&core.view(), arrived.repr()).is_ok() {
             core.receive_datagram(now, qp, arrived);
         }
     }

@@ -133,6 +133,7 @@ fn params(view: &View<'_>, ctx: &Dctc, path: &Path, initiator: Qpn) -> Params {
     Params {
         pd: Pd(ctx.get(Dctc::PD)),
         rlky: ctx.get(Dctc::RLKY) == 1,
+        blocks_own: false,
         mtu: mtu_bytes(ctx.get(Dctc::MTU)).unwrap_or(256),
         log_msg_max: LOG_MSG_MAX,
         remote_qpn: initiator,

@@ -94,6 +94,8 @@ pub(crate) struct Params {
     pub(crate) log_ack_req_freq: u32,
     /// See [`hca_spec::qpc::path_migration`].
     pub(crate) path_migration: u32,
+    /// Datagrams that it sends to a group of which it is a member don't come back to it.
+    pub(crate) blocks_own: bool,
     /// A signature error drains the send queue.
     pub(crate) drain_sigerr: bool,
     /// An initiator with streams: with so many of them in error it is in error itself.
@@ -118,6 +120,7 @@ impl Params {
         Self {
             pd: Pd(ctx.get(Qpc::PD)),
             rlky: ctx.get(Qpc::RLKY) == 1,
+            blocks_own: ctx.get(Qpc::BLOCK_LB_MC) == 1,
             mtu: mtu_bytes(ctx.get(Qpc::MTU)).unwrap_or(256),
             log_msg_max: ctx.get(Qpc::LOG_MSG_MAX),
             remote_qpn: Qpn(ctx.get(Qpc::REMOTE_QPN)),
@@ -360,12 +363,15 @@ impl QueuePair {
         if !self.state.receives() || self.transport() != repr.transport {
             return Err(NotAdmitted::State);
         }
-        let own = view.port(self.port()).map_or(0, |port| self.params.route.pkey(port));
-        let special = matches!(self.service, ServiceType::Qp0 | ServiceType::Qp1);
-        if !special && !pkeys_match(own, repr.pkey) {
-            return Err(NotAdmitted::Partition { own });
-        }
-        Ok(())
+        let port = view.port(self.port());
+        let own = port.map_or(0, |port| self.params.route.pkey(port));
+        // The general services are of all partitions of their port (IBTA 10.9.3).
+        let is_of = match self.service {
+            ServiceType::Qp0 => true,
+            ServiceType::Qp1 => port.is_some_and(|port| port.pkeys().any(|own| pkeys_match(own, repr.pkey))),
+            _ => pkeys_match(own, repr.pkey),
+        };
+        if is_of { Ok(()) } else { Err(NotAdmitted::Partition { own }) }
     }
 
     /// Whether a packet that came by `port` took the way that the queue pair's packets have to take (IBTA 9.6.1).
