@@ -484,7 +484,11 @@ impl CompletionQueue {
 
     /// The driver armed the queue with this consumer counter: an event at once if what it waits for is already there.
     pub(crate) fn arm(&mut self, now: Ps, consumer: u32, solicited: bool) -> Notice {
-        self.armed = if solicited { Armed::Solicited } else { Armed::Next };
+        // Who asked for the next entry has not had his answer (IBTA 11.4.2.2).
+        self.armed = match (self.armed, solicited) {
+            (Armed::No | Armed::Solicited, true) => Armed::Solicited,
+            (Armed::Next, true) | (_, false) => Armed::Next,
+        };
         self.held = 0;
         if self.satisfied(consumer & COUNTER_MASK) {
             return self.event(now);
