@@ -143,7 +143,7 @@ fn loopback_stays_at_its_port() {
 fn a_packet_by_the_wrong_port_is_dropped() {
     let mut fabric = connected(world(2, &[], vec![cable(own(0, 1), own(1, 1))]), 2);
     let mut pair = fabric.connect([(0, 1), (1, 1)]);
-    let (slid, dlid) = (fabric.hcas[1].lid(1).expect("LID"), fabric.hcas[0].lid(1).expect("LID"));
+    let (slid, dlid) = (fabric.hcas[1].lid(1).expect("LID"), fabric.hcas[0].lid(2).expect("LID"));
     let packet = || {
         let dest_qp: Qpn = pair[0].qp.number();
         let repr = Repr { dest_qp, ack_req: true, ..Repr::default() };
