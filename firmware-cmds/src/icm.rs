@@ -25,7 +25,7 @@ use crate::list::List;
 use crate::object::Kind;
 use crate::piece_list::PieceList;
 use crate::q_counters::{CounterSet, QCounter};
-use crate::rq::Rq;
+use crate::rq::{Rq, Strides};
 use crate::steering::Steering;
 use crate::table::Table;
 use crate::transport::{Rqt, Tir, Tis};
@@ -184,6 +184,8 @@ pub struct Srq {
     pub kind: SrqKind,
     /// The order of its WQEs.
     pub order: SrqOrder,
+    /// Of a pool whose packets take strides of a WQE.
+    pub strides: Option<Strides>,
     /// Its context; of an RMP, the fields that RMPs have.
     pub ctx: Srqc,
     /// The WQEs.

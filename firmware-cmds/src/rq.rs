@@ -133,7 +133,7 @@ pub struct Rq {
     pub log_stride: u32,
     /// How the WQEs follow each other.
     pub kind: WqKind,
-    /// Of a queue whose packets take strides of a WQE.
+    /// Of a queue whose packets take strides of a WQE: its own, or those of the pool's.
     pub strides: Option<Strides>,
     /// Where the WQEs come from.
     pub source: RqSource,

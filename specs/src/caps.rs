@@ -295,6 +295,8 @@ layout! {
         LOG_MAX_TIS: 0x6c [4:0];
         /// RMPs can be cyclic; kernel flag.
         BASIC_CYCLIC_RCV_WQE: 0x70 [31:31];
+        /// Receive queues (RQ) may take WQEs of an RMP; known from DPDK.
+        MEM_RQ_RMP: 0x70 [29:29];
         /// log2 of the number of RMPs.
         LOG_MAX_RMP: 0x70 [28:24];
         /// log2 of the number of tables of receive queues (RQT).
@@ -303,6 +305,8 @@ layout! {
         LOG_MAX_RQT_SIZE: 0x70 [12:8];
         /// log2 of the TISs that a send queue may name.
         LOG_MAX_TIS_PER_SQ: 0x70 [4:0];
+        /// A WQE may have fewer than 2^9 strides: from 2^3 on.
+        EXT_STRIDE_NUM_RANGE: 0x74 [31:31];
         /// SET_HCA_CAP can switch RoCE off.
         ROCE_RW_SUPPORTED: 0x74 [30:30];
         /// log2 of the largest stride of a receive queue, in bytes.

@@ -146,7 +146,7 @@ layout! {
         DBR_UMEM_VALID: 0x24 [31:31];
         /// 1 = the queue lies in a user memory, no page list follows.
         WQ_UMEM_VALID: 0x24 [30:30];
-        /// log2 of the strides of a WQE, less 9.
+        /// log2 of the strides of a WQE, less 9; of fewer a number with a sign: 10 stands for 2^3, 15 for 2^8.
         LOG_WQE_NUM_OF_STRIDES: 0x24 [11:8];
         /// 1 = two bytes stay free before a packet, so that its layer 3 is aligned.
         TWO_BYTE_SHIFT_EN: 0x24 [7:7];

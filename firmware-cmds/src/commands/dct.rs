@@ -15,7 +15,7 @@ use super::row::{Call, Outcome};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
-use crate::icm::{Dct, SrqKind};
+use crate::icm::{Dct, Srq, SrqKind};
 use crate::object::Kind;
 
 const NO_DCT: Failure = bad_resource("there is no DCT of that number");
@@ -37,7 +37,7 @@ fn check(fw: &Firmware, ctx: &Dctc) -> Result<(), Failure> {
     const NO_PD: Failure = bad_resource("CREATE_DCT: pd: the protection domain is not allocated");
     const NO_CQ: Failure = bad_resource("CREATE_DCT: cqn: there is no CQ of that number");
     const NO_SRQ: Failure = bad_resource(
-        "CREATE_DCT: srqn_xrqn names no SRQ, or one of XRC or with tag matching (rndv_offload_dc)",
+        "CREATE_DCT: srqn_xrqn names no SRQ, or one of XRC, with tag matching (rndv_offload_dc), or with strides",
     );
     const MTU: Failure = bad_param("CREATE_DCT: mtu: must be 1 to 5");
     const PORT: Failure = bad_param("CREATE_DCT: port: the adapter has no such port");
@@ -50,7 +50,8 @@ fn check(fw: &Firmware, ctx: &Dctc) -> Result<(), Failure> {
     if fw.icm.cqs.get(cqn).is_none() {
         return Err(NO_CQ.got(cqn));
     }
-    if fw.icm.srqs.get(srqn).is_none_or(|srq| matches!(srq.kind, SrqKind::Xrc | SrqKind::Xrq)) {
+    let serves = |srq: &Srq| !matches!(srq.kind, SrqKind::Xrc | SrqKind::Xrq) && srq.strides.is_none();
+    if !fw.icm.srqs.get(srqn).is_some_and(serves) {
         return Err(NO_SRQ.got(srqn));
     }
     let (mtu, port) = (ctx.get(Dctc::MTU), ctx.get(Dctc::PORT));

@@ -57,6 +57,7 @@ mod rqt;
 mod scheduling;
 mod sq;
 mod srq;
+mod strides;
 pub mod table;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -67,6 +67,8 @@ pub(super) fn check_names(fw: &Firmware, ctx: &Qpc, names: Names) -> Result<(), 
     const NO_SRQ: Failure = bad_resource("QP: srqn_rmpn names no SRQ");
     const SRQ_KIND: Failure =
         bad_resource("QP: srqn_rmpn: XRC queue pairs receive from XRC SRQs, those of RC alone from XRQs");
+    const STRIDES: Failure =
+        bad_resource("QP: srqn_rmpn: messages take whole WQEs, and packets strides of those of that pool");
     const NO_XRCD: Failure = bad_resource("QP: xrcd: the XRC domain is not allocated");
     let later = |number: u32| number == 0 && names == Names::Given;
     let (pd, send, receive) = (ctx.get(Qpc::PD), ctx.get(Qpc::CQN_SND), ctx.get(Qpc::CQN_RCV));
@@ -99,6 +101,9 @@ pub(super) fn check_names(fw: &Firmware, ctx: &Qpc, names: Names) -> Result<(), 
         };
         if !fits {
             return Err(SRQ_KIND.got(number));
+        }
+        if srq.strides.is_some() && !initiator {
+            return Err(STRIDES.got(number));
         }
     }
     // Other service types carry a domain that means nothing.

@@ -9,24 +9,19 @@ use hca_spec::rq::{CreateRqIn, ModifyRqIn, QueryRqOut, RQ_INLINE, RQ_RMP, Rqc, m
 use super::call::{done, named, record, reply, with_pages};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
+use super::strides;
 use crate::buffer::Buffer;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, no_room};
 use crate::firmware::Firmware;
 use crate::icm::SrqKind;
 use crate::object::Kind;
-use crate::rq::{Rq, RqSource, RqState, Strides, WqKind};
+use crate::rq::{Rq, RqSource, RqState, WqKind};
 
 const NO_RQ: Failure = bad_resource("there is no RQ of that number");
 const FCS: Failure = bad_param("RQ: scatter_fcs: the adapter does not write frame check sequences");
 /// log2 of the least stride of WQEs with a next segment: that and a scatter entry.
 const NEXT_STRIDE: u32 = 5;
-/// log2 of a stride's bytes, for 0 in the context.
-const LEAST_STRIDE: u32 = 6;
-/// log2 of the number of strides of a WQE, for 0 in the context.
-const LEAST_STRIDES: u32 = 9;
-/// log2 of the most strides of a WQE (mlx5 driver).
-const MOST_STRIDES: u32 = 16;
 /// [`Rqc::TS_FORMAT`]: the adapter's own choice.
 const DEFAULT_TIMESTAMPS: u32 = 1;
 
@@ -54,10 +49,7 @@ fn check_options(rqc: &Rqc) -> Result<(), Failure> {
     const TIMESTAMPS: Failure = bad_param("CREATE_RQ: ts_format must be 0 (free running) or 1 (default)");
     const SIGNATURE: Failure = bad_param("CREATE_RQ: wq_signature: WQEs with signatures are not supported");
     const SLAVE: Failure = bad_param("CREATE_RQ: cd_slave: queues can't wait for each other");
-    const SHIFT: Failure =
-        bad_param("CREATE_RQ: two_byte_shift_en: only queues whose packets take strides have it");
     let wq = rqc.wq();
-    let striding = WqKind::from_bits(wq.get(Wq::WQ_TYPE)).is_some_and(WqKind::is_striding);
     if rqc.get(Rqc::STATE) != RqState::Reset.bits() {
         return Err(STATE.got(rqc.get(Rqc::STATE)));
     }
@@ -78,43 +70,18 @@ fn check_options(rqc: &Rqc) -> Result<(), Failure> {
             return Err(refusal);
         }
     }
-    if wq.get(Wq::TWO_BYTE_SHIFT_EN) == 1 && !striding {
-        return Err(SHIFT);
-    }
     // Not looked at: END_PADDING_MODE, because nothing is written behind a packet, which both modes allow.
     Ok(())
-}
-
-/// The strides of a queue's WQEs, if it has some.
-fn strides(kind: WqKind, wq: &Wq) -> Result<Option<Strides>, Failure> {
-    const MANY: Failure = bad_param("CREATE_RQ: log_wqe_num_of_strides: a WQE has 2^16 strides at most");
-    if !kind.is_striding() {
-        return Ok(None);
-    }
-    let strides = Strides {
-        log_size: wq.get(Wq::LOG_WQE_STRIDE_SIZE) + LEAST_STRIDE,
-        log_count: wq.get(Wq::LOG_WQE_NUM_OF_STRIDES) + LEAST_STRIDES,
-        shifted: wq.get(Wq::TWO_BYTE_SHIFT_EN) == 1,
-    };
-    match strides.log_count {
-        ..=MOST_STRIDES => Ok(Some(strides)),
-        count => Err(MANY.got(count).limit(MOST_STRIDES)),
-    }
 }
 
 /// The queue's own work queue: kind, log2 of the number of WQEs and of their stride, memory.
 fn own_queue(fw: &Firmware, call: &Call<'_>, wq: &Wq) -> Result<(WqKind, u32, u32, Buffer), Failure> {
     const TYPE: Failure = bad_param("CREATE_RQ: wq_type is reserved");
-    const STRIDES: Failure =
-        bad_param("CREATE_RQ: wq_type: packets can't take strides of a WQE (striding_rq is not announced)");
     const SIZE: Failure = bad_param("CREATE_RQ: log_wq_sz is above log_max_wq_sz");
     const SMALL: Failure = bad_param("CREATE_RQ: log_wq_stride is below the least stride");
     const LARGE: Failure = bad_param("CREATE_RQ: log_wq_stride is above log_max_stride_sz_rq");
     let kind = wq.get(Wq::WQ_TYPE);
     let kind = WqKind::from_bits(kind).ok_or(TYPE.got(kind))?;
-    if kind.is_striding() && fw.general.get(General::STRIDING_RQ) == 0 {
-        return Err(STRIDES.got(wq.get(Wq::WQ_TYPE)));
-    }
     let (log_size, limit) = (wq.get(Wq::LOG_WQ_SZ), fw.general.get(General::LOG_MAX_WQ_SZ));
     if log_size > limit {
         return Err(SIZE.got(log_size).limit(limit));
@@ -143,8 +110,12 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     const FULL: Failure = no_room("CREATE_RQ: there are 2^log_max_rq receive queues");
     let mut ctx = *call.view::<CreateRqIn>()?.rqc();
     check_options(&ctx)?;
-    let (source, (kind, log_size, log_stride, buffer)) = match ctx.get(Rqc::MEM_RQ_TYPE) {
-        RQ_INLINE => (RqSource::Own, own_queue(fw, call, ctx.wq())?),
+    let (source, (kind, log_size, log_stride, buffer), strides) = match ctx.get(Rqc::MEM_RQ_TYPE) {
+        RQ_INLINE => {
+            let queue = own_queue(fw, call, ctx.wq())?;
+            let strides = strides::of(fw, queue.0, ctx.wq())?;
+            (RqSource::Own, queue, strides)
+        }
         RQ_RMP => {
             let number = ctx.get(Rqc::RMPN);
             let pool = fw.icm.srqs.get(number).filter(|srq| srq.kind == SrqKind::Rmp);
@@ -152,11 +123,10 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
             // The pool's are the WQEs and their domain.
             *ctx.wq_mut() = Wq::new();
             let queue = (WqKind::Linked, pool.log_size, pool.log_stride, Buffer::default());
-            (RqSource::Pool(number), queue)
+            (RqSource::Pool(number), queue, pool.strides)
         }
         other => return Err(SOURCE.got(other)),
     };
-    let strides = strides(kind, ctx.wq())?;
     let (cqn, pd) = (ctx.get(Rqc::CQN), ctx.wq().get(Wq::PD));
     if fw.icm.cqs.get(cqn).is_none() {
         return Err(NO_CQ.got(cqn));
@@ -287,6 +257,7 @@ pub(super) fn modify_template(fixture: &Fixture) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::commands::testing::{Bench, Nic};
+    use crate::rq::Strides;
     use hca_spec::command::Opcode;
     use hca_spec::rq::{RQ_ERROR, RQ_READY, RQ_RESET};
 

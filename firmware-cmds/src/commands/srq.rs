@@ -14,6 +14,7 @@ use hca_spec::wqe::DS_UNIT;
 use super::call::{done, named, record, reply, with_pages};
 use super::fixture::{Fixture, input};
 use super::row::{Call, Outcome};
+use super::strides;
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param, bad_resource, busy, no_room};
 use crate::firmware::Firmware;
@@ -92,27 +93,29 @@ pub(super) fn create_xrc(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<E
 }
 
 pub(super) fn create_rmp(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effect>) -> Outcome {
-    const STRIDING: Failure =
-        bad_param("CREATE_RMP: wq_type must be 0 (linked list) or 1 (cyclic): pools have no strides");
-    const BASIC: Failure =
-        bad_param("CREATE_RMP: basic_cyclic_rcv_wqe: WQEs of a linked list name the next one");
+    const TYPE: Failure = bad_param("CREATE_RMP: wq_type is reserved");
+    const BASIC: Failure = bad_param(
+        "CREATE_RMP: basic_cyclic_rcv_wqe: only a cyclic pool without strides has WQEs without a next segment",
+    );
     const STATE: Failure = bad_param("CREATE_RMP: state: must be 1: a pool is created ready");
     const STRIDE: Failure =
         bad_param("CREATE_RMP: log_wq_stride must be 5 to 11, or 4 to 11 with basic_cyclic_rcv_wqe");
     let rmpc = call.view::<CreateRmpIn>()?.rmpc();
     let wq = rmpc.wq();
-    let order = match (WqKind::from_bits(wq.get(Wq::WQ_TYPE)), rmpc.get(Rmpc::BASIC_CYCLIC_RCV_WQE)) {
-        (Some(WqKind::Linked), 0) => SrqOrder::List,
-        (Some(WqKind::Linked), basic) => return Err(BASIC.got(basic)),
-        (Some(WqKind::Cyclic), 0) => SrqOrder::Cyclic,
-        (Some(WqKind::Cyclic), _) => SrqOrder::BasicCyclic,
-        _ => return Err(STRIDING.got(wq.get(Wq::WQ_TYPE))),
+    let kind = wq.get(Wq::WQ_TYPE);
+    let kind = WqKind::from_bits(kind).ok_or(TYPE.got(kind))?;
+    let order = match (kind, rmpc.get(Rmpc::BASIC_CYCLIC_RCV_WQE)) {
+        (WqKind::Linked | WqKind::LinkedStriding, 0) => SrqOrder::List,
+        (WqKind::Cyclic | WqKind::CyclicStriding, 0) => SrqOrder::Cyclic,
+        (WqKind::Cyclic, _) => SrqOrder::BasicCyclic,
+        (_, basic) => return Err(BASIC.got(basic)),
     };
     if rmpc.get(Rmpc::STATE) != RMP_READY {
         return Err(STATE.got(rmpc.get(Rmpc::STATE)));
     }
+    let strides = strides::of(fw, kind, wq)?;
     let srq = from_work_queue(fw, call, wq, order, STRIDE)?;
-    insert(fw, Srq { kind: SrqKind::Rmp, ..srq }, effects)
+    insert(fw, Srq { kind: SrqKind::Rmp, strides, ..srq }, effects)
 }
 
 /// The shared receive queue that a command's work queue describes; `stride`: what is said of a stride that there is not.
@@ -147,8 +150,16 @@ pub(super) fn from_work_queue(
 
 /// Puts what is known of a shared receive queue into the work queue of an answer.
 pub(super) fn tell_queue(srq: &Srq, wq: &mut Wq) {
-    let kind = if srq.order == SrqOrder::List { WqKind::Linked } else { WqKind::Cyclic };
+    let kind = match (srq.order, srq.strides) {
+        (SrqOrder::List, None) => WqKind::Linked,
+        (SrqOrder::List, Some(_)) => WqKind::LinkedStriding,
+        (_, None) => WqKind::Cyclic,
+        (_, Some(_)) => WqKind::CyclicStriding,
+    };
     wq.set(Wq::WQ_TYPE, kind as u32);
+    if let Some(strides) = &srq.strides {
+        strides::tell(strides, wq);
+    }
     wq.set(Wq::LWM, srq.ctx.get(Srqc::LWM)).set(Wq::PD, srq.ctx.get(Srqc::PD));
     wq.set(Wq::DBR_ADDR, srq.ctx.get(Srqc::DBR_ADDR));
     wq.set(Wq::LOG_WQ_STRIDE, srq.log_stride).set(Wq::LOG_WQ_SZ, srq.log_size);
@@ -454,5 +465,77 @@ mod tests {
         assert_eq!(b.object(Opcode::DestroyXrcSrq, xrc).status(), Status::ResourceBusy);
         b.ok(Opcode::DestroyQp, qp);
         b.ok(Opcode::DestroyRmp, pool);
+    }
+
+    /// Packets take strides of a pool's WQEs: what was asked is told, and only queues of frames are on it.
+    #[test]
+    fn pools_with_strides() {
+        use crate::commands::testing::{Nic, ethernet};
+        use crate::rq::{RqSource, Strides};
+        use crate::{Config, Personality};
+        use hca_spec::dct::{CreateDctIn, Dctc};
+        use hca_spec::rq::{CreateRqIn, RQ_RMP, Rqc};
+
+        let (mut b, nic) = Nic::bench();
+        let rc = b.connection();
+        let mut c = rmp(&rc);
+        let wq = c.rmpc_mut().wq_mut();
+        wq.set(Wq::WQ_TYPE, 3).set(Wq::LOG_WQE_STRIDE_SIZE, 2).set(Wq::TWO_BYTE_SHIFT_EN, 1);
+        wq.set(Wq::LOG_WQE_NUM_OF_STRIDES, 1);
+        let number = b.put_list(Opcode::CreateRmp, &c, &[0x5000]).number();
+        let strides = Some(Strides { log_size: 8, log_count: 10, shifted: true });
+        let pool = b.fw.icm.srqs.get(number).unwrap();
+        assert_eq!((pool.order, pool.strides), (SrqOrder::Cyclic, strides));
+        let r = b.object_into(Opcode::QueryRmp, number, 0x110);
+        assert_eq!(QueryRmpOut::from_prefix_or_zero(&r.output).rmpc(), c.rmpc());
+
+        let mut queue = CreateRqIn::new();
+        let rqc = queue.rqc_mut();
+        rqc.set(Rqc::CQN, nic.cq).set(Rqc::MEM_RQ_TYPE, RQ_RMP).set(Rqc::RMPN, number);
+        let rqn = b.put(Opcode::CreateRq, &queue, 16).number();
+        let rq = b.fw.icm.rqs.get(rqn).unwrap();
+        assert_eq!((rq.source, rq.strides), (RqSource::Pool(number), strides));
+        let mut qp = CreateQpIn::new();
+        *qp.qpc_mut() = rc.qpc(ServiceType::Rc);
+        qp.qpc_mut().set(Qpc::RQ_TYPE, RqType::Shared as u32).set(Qpc::SRQN_RMPN, number);
+        assert_eq!(b.put_list(Opcode::CreateQp, &qp, &[0x4000]).status(), Status::BadResource);
+        let mut dct = CreateDctIn::new();
+        dct.dctc_mut().set(Dctc::PD, rc.pd).set(Dctc::CQN, rc.cq).set(Dctc::SRQN, number);
+        dct.dctc_mut().set(Dctc::MTU, 3).set(Dctc::PORT, 1);
+        assert_eq!(b.put(Opcode::CreateDct, &dct, 16).status(), Status::BadResource);
+        b.ok(Opcode::DestroyRq, rqn);
+        b.ok(Opcode::DestroyRmp, number);
+
+        let mut refused = |change: fn(&mut CreateRmpIn)| {
+            let mut changed = c;
+            change(&mut changed);
+            b.put_list(Opcode::CreateRmp, &changed, &[0x5000]).status()
+        };
+        assert_eq!(refused(|c| _ = c.rmpc_mut().wq_mut().set(Wq::WQ_TYPE, 2)), Status::Ok);
+        assert_eq!(refused(|c| _ = c.rmpc_mut().wq_mut().set(Wq::WQ_TYPE, 4)), Status::BadParam);
+        assert_eq!(
+            refused(|c| _ = c.rmpc_mut().wq_mut().set(Wq::WQ_TYPE, 1)),
+            Status::BadParam,
+            "the two bytes"
+        );
+        assert_eq!(refused(|c| _ = c.rmpc_mut().set(Rmpc::BASIC_CYCLIC_RCV_WQE, 1)), Status::BadParam);
+        assert_eq!(
+            refused(|c| _ = c.rmpc_mut().wq_mut().set(Wq::LOG_WQE_NUM_OF_STRIDES, 10)),
+            Status::BadParam,
+            "a ConnectX-4"
+        );
+        b.fw.general.set(General::STRIDING_RQ, 0);
+        assert_eq!(b.put_list(Opcode::CreateRmp, &c, &[0x5000]).status(), Status::BadParam);
+
+        let personality = Personality::named("connectx5").unwrap();
+        let (mut b, _) = Nic::bench_of(Config { personality, ..ethernet() });
+        let rc = b.connection();
+        c.rmpc_mut().wq_mut().set(Wq::PD, rc.pd);
+        let mut few = c;
+        few.rmpc_mut().wq_mut().set(Wq::LOG_WQE_NUM_OF_STRIDES, 10);
+        let number = b.put_list(Opcode::CreateRmp, &few, &[0x5000]).number();
+        assert_eq!(b.fw.icm.srqs.get(number).unwrap().strides.map(|s| s.count()), Some(8));
+        let r = b.object_into(Opcode::QueryRmp, number, 0x110);
+        assert_eq!(QueryRmpOut::from_prefix_or_zero(&r.output).rmpc(), few.rmpc());
     }
 }

@@ -42,7 +42,12 @@ pub(crate) struct Nic {
 impl Nic {
     /// An adapter whose port is Ethernet, after INIT_HCA, with these objects.
     pub(crate) fn bench() -> (Bench, Self) {
-        let mut b = Bench::initialized_with(ethernet());
+        Self::bench_of(ethernet())
+    }
+
+    /// The same of an adapter that is like that.
+    pub(crate) fn bench_of(config: Config) -> (Bench, Self) {
+        let mut b = Bench::initialized_with(config);
         let uar = b.alloc(Opcode::AllocUar);
         let eq = b.eq(uar, 0);
         let cq = b.cq(eq, uar, 5);

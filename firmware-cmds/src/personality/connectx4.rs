@@ -89,6 +89,7 @@ pub(super) fn personality() -> Personality {
             },
         },
         ports: PORTS.to_vec(),
+        few_strides: false,
         timing: "connectx4",
     }
 }
@@ -171,6 +172,8 @@ fn ethernet_general() -> General {
     c.set(General::RTS2RTS_QP_UDP_SPORT, 1).set(General::QOS, 1);
     // Frames that take strides of a WQE, whose memory a send queue maps: known of the ConnectX-4 Lx.
     c.set(General::STRIDING_RQ, 1).set(General::UMR_PTR_RLKY, 1);
+    // Receive queues share the WQEs of a pool.
+    c.set(General::MEM_RQ_RMP, 1);
     // Paths of RoCE don't migrate, which its own group says, too.
     c.set(General::APM, 0);
     STEERING.count_in(&mut c);

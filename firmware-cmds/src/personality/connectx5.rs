@@ -58,6 +58,8 @@ pub(super) fn personality() -> Personality {
         part_number: "SHC555A-ECAT",
         board_id: "SHC_0000000010",
         capabilities,
+        // Programs for a ConnectX-5 count on 8 to 64 strides (UCX, Caladan).
+        few_strides: true,
         timing: "connectx5",
         ..like
     }

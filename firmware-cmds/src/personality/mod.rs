@@ -45,6 +45,9 @@ pub struct Personality {
     pub capabilities: Capabilities,
     /// Its ports, from port 1.
     pub ports: Vec<PortProfile>,
+    /// WQEs may have 2^3 to 2^8 strides, too. [`General::EXT_STRIDE_NUM_RANGE`] does not say so: UCX would make queues with strides that match
+    /// tags, and there are none.
+    pub few_strides: bool,
     /// Name of its timing profile.
     pub timing: &'static str,
 }

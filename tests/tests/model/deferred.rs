@@ -45,10 +45,12 @@ ethernet_again! {
         large_sends several_frames_in_a_request hashes_choose_queues;
     merge: segments_become_one sessions_end time_is_up;
     links: bad_frames_are_counted bursts_arrive switches_learn;
+    pools: strides_are_everybodys a_pool_runs_low frames_that_no_wqe_has_room_for;
     queues:
         frames_without_a_request_are_counted a_receive_queue_fails_and_recovers
         queries_say_how_far_queues_are a_send_queue_fails_and_recovers queues_in_error_are_flushed destroyed_queues_get_nothing
         loopback_by_domain;
+    strides: frames_fill_wqes two_bytes_in_front;
     tables: roce_packets_pass_tables sniffers_get_copies;
     roce: reliable_connections what_is_not_for_the_transport_is_the_nics datagrams;
 }

@@ -396,7 +396,10 @@ impl Executor<'_> {
                 core.function.counting.forget(dctn);
                 self.forget_connections(dctn);
             }
-            Effect::SrqDestroyed(srqn) => drop(core.function.srqs.remove(srqn.0)),
+            Effect::SrqDestroyed(srqn) => {
+                core.function.frames.forget_pool(srqn);
+                drop(core.function.srqs.remove(srqn.0));
+            }
             Effect::PortChange { port, sub_type } => {
                 core.chip.out.port_changed(port, sub_type == port_change::DOWN);
                 let state = core.chip.managed.port(port).map_or(0, |p| p.state as u8);

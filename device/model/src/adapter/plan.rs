@@ -344,13 +344,15 @@ impl Core<'_> {
         let Some(rq) = self.function.fw.icm.rqs.get(queued.rqn.0) else { return };
         self.plan_consumer(Cqn(rq.cqn), usize::MAX);
         let frame = queued.packet.frame_bytes();
-        let (pieces, pd) = match rq.source {
-            RqSource::Own => (self.plan_take_frame(queued.rqn, frame.len()), Pd(rq.ctx.wq().get(Wq::PD))),
-            RqSource::Pool(srqn) => match self.plan_take_shared(Srqn(srqn)) {
-                Some(receive) => (receive.pieces.into_vec(), receive.pd.unwrap_or_default()),
+        let pieces = match (self.plan_open(queued.rqn, rq, frame.len()), rq.source) {
+            (Some(open), _) => open,
+            (None, RqSource::Own) => self.plan_next_wqe(queued.rqn),
+            (None, RqSource::Pool(srqn)) => match self.plan_take_shared(Srqn(srqn)) {
+                Some(receive) => receive.pieces.into_vec(),
                 None => return,
             },
         };
+        let pd = self.wqe_domain(rq);
         let rlky = rq.ctx.get(Rqc::RLKY) == 1;
         let who = Accessor { qpn: Qpn(queued.rqn.0), pd, rlky };
         let fits = total(&pieces) >= frame.len() as u64;

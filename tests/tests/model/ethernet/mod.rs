@@ -13,6 +13,7 @@ pub(crate) mod links;
 pub(crate) mod loss;
 pub(crate) mod merge;
 pub(crate) mod own_frames;
+pub(crate) mod pools;
 pub(crate) mod queues;
 pub(crate) mod roce;
 pub(crate) mod sending;

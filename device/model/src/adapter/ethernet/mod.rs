@@ -14,10 +14,11 @@ mod send;
 mod steer;
 mod tables;
 
+use hca_firmware::RqSource;
 use hca_firmware::port::{Ethernet, FrameClass, Port};
 use hca_firmware::steering::Verdict;
 use hca_spec::ether::FCS_SIZE;
-use hca_spec::ids::{Qpn, Rqn};
+use hca_spec::ids::{Qpn, Rqn, Srqn};
 
 use crate::engines::nic::merge::Merging;
 use crate::engines::nic::ring::{FrameRing, OpenWqe};
@@ -39,8 +40,10 @@ use steer::Addressed;
 pub(crate) struct Frames {
     /// Receive queues that are ready or in error.
     rings: Slots<FrameRing>,
-    /// Of queues with strides: the WQE that has some left.
+    /// Of queues with strides of their own: the WQE that has some left.
     open: Slots<OpenWqe>,
+    /// The same of pools, by their number.
+    shared: Slots<OpenWqe>,
     /// Of queues whose frames are merged: those that are.
     merging: Slots<Merging>,
     /// What TIRs hash with, made when they are first used.
@@ -66,6 +69,27 @@ impl Frames {
     /// How many WQEs a receive queue of its own has taken, modulo 2^16; None: it is not ready.
     pub(crate) fn taken(&self, rqn: Rqn) -> Option<u16> {
         self.rings.get(rqn.0).map(|ring| ring.head)
+    }
+
+    /// Where the WQE is kept that has strides left, and by which number: its pool's, or its queue's.
+    fn open_of(&mut self, rqn: Rqn, source: RqSource) -> (&mut Slots<OpenWqe>, u32) {
+        match source {
+            RqSource::Own => (&mut self.open, rqn.0),
+            RqSource::Pool(srqn) => (&mut self.shared, srqn),
+        }
+    }
+
+    /// The WQE of which frames for a queue take strides, if one has some left.
+    fn opened(&self, rqn: Rqn, source: RqSource) -> Option<&OpenWqe> {
+        match source {
+            RqSource::Own => self.open.get(rqn.0),
+            RqSource::Pool(srqn) => self.shared.get(srqn),
+        }
+    }
+
+    /// A pool is gone.
+    pub(crate) fn forget_pool(&mut self, srqn: Srqn) {
+        self.shared.remove(srqn.0);
     }
 
     /// A send queue goes on with nothing: it is gone, or begins anew.
@@ -141,6 +165,7 @@ impl Rebase for Frames {
         let Self {
             rings: _,
             open: _,
+            shared: _,
             merging,
             hashers: _,
             keys: _,

@@ -4,7 +4,7 @@ use hca_firmware::QCounter;
 use hca_firmware::{Rq, RqSource, RqState, Strides, WqKind};
 use hca_spec::cqe::{Cqe, Syndrome};
 use hca_spec::ids::{Cqn, Pd, Qpn, Rqn, Srqn};
-use hca_spec::queue::Wq;
+use hca_spec::queue::{Srqc, Wq};
 use hca_spec::rq::Rqc;
 use hca_spec::wqe::SrqNext;
 
@@ -41,9 +41,11 @@ pub(crate) struct QueuedFrame {
 #[derive(Debug, Clone, Copy)]
 struct Target {
     rqn: Rqn,
+    /// Where its WQEs come from.
+    source: RqSource,
     rules: ReceiveRules,
     cqn: Cqn,
-    /// The domain of its WQEs' memory.
+    /// The domain of its WQEs' memory: of the pool's, if they come from one.
     pd: Pd,
     /// Its WQEs may name the reserved local key.
     rlky: bool,
@@ -111,9 +113,10 @@ impl Core<'_> {
         };
         let target = Target {
             rqn,
+            source: rq.source,
             rules: rules_of(rq),
             cqn: Cqn(rq.cqn),
-            pd: Pd(rq.ctx.wq().get(Wq::PD)),
+            pd: self.wqe_domain(rq),
             rlky: rq.ctx.get(Rqc::RLKY) == 1,
             counters: rq.counter_set,
         };
@@ -121,23 +124,38 @@ impl Core<'_> {
             let received = target.rules.receive(frame, headers, steered, 0, u64::MAX);
             return self.fill_strides(now, &target, &strides, received);
         }
-        let taken = match rq.source {
-            RqSource::Own => self.take_wqe(rqn, list).map(|index| (index, target.pd)),
-            RqSource::Pool(srqn) => self.take_shared(now, Srqn(srqn)).map(|receive| {
-                list.set(&receive.pieces);
-                (receive.index, receive.pd.unwrap_or(target.pd))
-            }),
-        };
-        let (index, pd) = match taken {
-            Ok(taken) => taken,
+        let index = match self.take_from(now, &target, list) {
+            Ok(index) => index,
             Err(why) => return self.not_taken(now, &target, why),
         };
         let received = target.rules.receive(frame, headers, steered, index, list.room());
         let written = match &received.data {
             None => Err(Unwritten::Room(list.room(), frame.len())),
-            Some(data) => self.write_frame(Target { pd, ..target }, list, 0, &data.parts()),
+            Some(data) => self.write_frame(target, list, 0, &data.parts()),
         };
         self.frame_written(now, &target, index, received.cqe, written);
+    }
+
+    /// The domain of the memory that a queue's WQEs lead to.
+    pub(crate) fn wqe_domain(&self, rq: &Rq) -> Pd {
+        Pd(match rq.source {
+            RqSource::Own => rq.ctx.wq().get(Wq::PD),
+            RqSource::Pool(srqn) => {
+                self.function.fw.icm.srqs.get(srqn).map_or(0, |srq| srq.ctx.get(Srqc::PD))
+            }
+        })
+    }
+
+    /// Takes the next WQE for a queue, its own or of its pool: its index, and in `list` where it leads.
+    fn take_from(&mut self, now: Ps, target: &Target, list: &mut ScatterList) -> Result<u16, NoReceive> {
+        match target.source {
+            RqSource::Own => self.take_wqe(target.rqn, list),
+            RqSource::Pool(srqn) => {
+                let receive = self.take_shared(now, Srqn(srqn))?;
+                list.set(&receive.pieces);
+                Ok(receive.index)
+            }
+        }
     }
 
     /// There is no WQE for a frame.
@@ -204,11 +222,13 @@ impl Core<'_> {
         self.fail_rq(now, rqn);
     }
 
-    /// A frame for a queue whose frames take strides.
+    /// A frame for a queue whose frames take strides. Those of a pool's WQE go to the frames of all its queues as they come: it is the queue
+    /// whose frame finds too few left that is told of those.
     fn fill_strides(&mut self, now: Ps, target: &Target, strides: &Strides, received: Received<'_>) {
         let rqn = target.rqn;
         let Some(data) = received.data else { return };
-        let mut open = self.function.frames.open.remove(rqn.0);
+        let (kept, number) = self.function.frames.open_of(rqn, target.source);
+        let mut open = kept.remove(number);
         let needed = loop {
             let used = open.as_ref().map_or(strides.count(), |wqe| wqe.used);
             match fit(strides, used, data.len()) {
@@ -222,19 +242,23 @@ impl Core<'_> {
                         }
                     }
                     let mut wqe = OpenWqe::default();
-                    match self.take_wqe(rqn, &mut wqe.list) {
-                        Ok(index) => open = Some(OpenWqe { index, ..wqe }),
+                    match self.take_from(now, target, &mut wqe.list) {
+                        Ok(index) => open = Some(OpenWqe { index: self.place(target.source, index), ..wqe }),
                         Err(why) => return self.not_taken(now, target, why),
                     }
                 }
             }
         };
-        let mut wqe = open.unwrap_or_default();
         let Some(needed) = needed else {
+            let index = open.as_ref().map_or(0, |wqe| wqe.index);
+            if let Some(wqe) = open {
+                self.keep_open(target, wqe);
+            }
             let whole = strides.size().saturating_mul(strides.count().into());
             let too_long = Err(Unwritten::Room(whole, data.len()));
-            return self.frame_written(now, target, wqe.index, received.cqe, too_long);
+            return self.frame_written(now, target, index, received.cqe, too_long);
         };
+        let mut wqe = open.unwrap_or_default();
         let offset = u64::from(wqe.used).saturating_mul(strides.size());
         let front = [0; SHIFT];
         let [a, b, c] = data.parts();
@@ -248,9 +272,26 @@ impl Core<'_> {
         tell_place(&mut cqe, index, wqe.used, needed);
         wqe.used = wqe.used.saturating_add(needed);
         if wqe.used < strides.count() {
-            self.function.frames.open.insert(rqn.0, wqe);
+            self.keep_open(target, wqe);
         }
         self.frame_written(now, target, index, cqe, written);
+    }
+
+    /// A WQE has strides left.
+    fn keep_open(&mut self, target: &Target, wqe: OpenWqe) {
+        let (kept, number) = self.function.frames.open_of(target.rqn, target.source);
+        kept.insert(number, wqe);
+    }
+
+    /// What completions of strides call a WQE: its place in the queue, of a pool's, too, whose WQEs count on.
+    fn place(&self, source: RqSource, index: u16) -> u16 {
+        match source {
+            RqSource::Own => index,
+            RqSource::Pool(srqn) => {
+                let log_size = self.function.fw.icm.srqs.get(srqn).map_or(0, |srq| srq.log_size);
+                index & 1u16.checked_shl(log_size).unwrap_or(0).wrapping_sub(1)
+            }
+        }
     }
 
     /// The next WQE of a receive queue of its own, read into `list`: its index, and the queue once it is taken.
@@ -292,14 +333,15 @@ impl Core<'_> {
         Ok(index)
     }
 
-    /// Where the next frame of so many bytes goes in a queue of its own, as far as that is there.
-    pub(crate) fn plan_take_frame(&self, rqn: Rqn, len: usize) -> Vec<Piece> {
-        let strides = self.function.fw.icm.rqs.get(rqn.0).and_then(|rq| rq.strides);
-        if let Some((strides, wqe)) = strides.zip(self.function.frames.open.get(rqn.0))
-            && let Fit::Here(_) = fit(&strides, wqe.used, len)
-        {
-            return wqe.list.pieces(u64::from(wqe.used).saturating_mul(strides.size()));
-        }
+    /// Where the next frame of so many bytes goes, if a WQE has strides left for it.
+    pub(crate) fn plan_open(&self, rqn: Rqn, rq: &Rq, len: usize) -> Option<Vec<Piece>> {
+        let (strides, wqe) = rq.strides.zip(self.function.frames.opened(rqn, rq.source))?;
+        let here = matches!(fit(&strides, wqe.used, len), Fit::Here(_));
+        here.then(|| wqe.list.pieces(u64::from(wqe.used).saturating_mul(strides.size())))
+    }
+
+    /// Where the next WQE of a queue of its own leads, as far as that is there.
+    pub(crate) fn plan_next_wqe(&self, rqn: Rqn) -> Vec<Piece> {
         let mut list = ScatterList::default();
         match self.next_wqe(rqn, &mut list) {
             Ok(_) => list.pieces(0),
