@@ -239,7 +239,7 @@ layout! {
         RC: 0x44 [0:0];
         /// UARs are 4 KiB in larger system pages.
         UAR_4K: 0x48 [31:31];
-        /// Packets of a queue pair of RC can be forced to come back to their port while RoCE is off.
+        /// Packets of a queue pair of RC can be forced to come back to their port while RoCE is off, or where there is none.
         FL_RC_QP_WHEN_ROCE_DISABLED: 0x48 [23:23];
         /// The kernel, user context 0, may make user memories too.
         UMEM_UID_0: 0x48 [13:13];

@@ -143,6 +143,8 @@ fn general() -> General {
     c.set(General::LOG_MAX_UCTX, LOG_MAX_UCTX).set(General::LOG_MAX_UMEM, LOG_MAX_UMEM);
     c.set(General::PORT_MODULE_EVENT, 1).set(General::TEMP_WARN_EVENT, 1);
     c.set(General::UMEM_UID_0, 1).set(General::UCTX_CAP, uctx_cap::INTERNAL_DEV_RES);
+    // What a ConnectX-4 or ConnectX-5 says of forced loopback is not public; this adapter has it on either link layer, and drivers ask.
+    c.set(General::FL_RC_QP_WHEN_ROCE_DISABLED, 1);
     // A ConnectX-4 is believed not to have them; programs that ask for them get them all the same.
     c.set(General::HCA_CAP_2, 1).set(General::GENERAL_OBJ_TYPES, 1 << object_type::RESERVED_QPN);
     c
@@ -205,6 +207,7 @@ fn roce() -> Roce {
     c.set(Roce::L3_TYPE, 0b110).set(Roce::ROCE_VERSION, 0b101).set(Roce::R_ROCE_DEST_UDP_PORT, 4791);
     c.set(Roce::R_ROCE_MIN_SRC_UDP_PORT, 0xc000).set(Roce::R_ROCE_MAX_SRC_UDP_PORT, 0xffff);
     c.set(Roce::ROCE_ADDRESS_TABLE_SIZE, ROCE_ADDRESSES as u32);
+    c.set(Roce::FL_RC_QP_WHEN_ROCE_ENABLED, 1).set(Roce::FL_RC_QP_WHEN_ROCE_DISABLED, 1);
     c
 }
 

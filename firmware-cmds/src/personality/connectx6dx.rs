@@ -77,8 +77,6 @@ pub(super) fn personality() -> Personality {
     general.set(General::MATCH_DEFINER_FORMAT_SUPPORTED, formats);
     general.set(General::MAX_NUM_MATCH_DEFINER, MOST_DEFINERS);
     general.set(General::STEERING_FORMAT_VERSION, steering_format::CONNECTX_6_DX);
-    general.set(General::FL_RC_QP_WHEN_ROCE_DISABLED, 1);
-    ethernet.roce.set(Roce::FL_RC_QP_WHEN_ROCE_ENABLED, 1).set(Roce::FL_RC_QP_WHEN_ROCE_DISABLED, 1);
     // A public dump of a real one's capabilities has it. Drivers ask for it; ports that contexts and vectors name count in any case.
     ethernet.roce.set(Roce::SW_R_ROCE_SRC_UDP_PORT, 1);
     // Trees of nodes and groups of queues.

@@ -317,6 +317,21 @@ mod tests {
         }
     }
 
+    /// Every kind leads packets back to their port by force, whatever that is and RoCE is set to, and says so.
+    #[test]
+    fn forced_loopback_is_told() {
+        for name in Personality::names() {
+            let capabilities = &Personality::named(name).unwrap().capabilities;
+            for general in [&capabilities.general, &capabilities.ethernet.general] {
+                assert_eq!(general.get(General::FL_RC_QP_WHEN_ROCE_DISABLED), 1, "{name}");
+            }
+            let roce = &capabilities.ethernet.roce;
+            for field in [Roce::FL_RC_QP_WHEN_ROCE_ENABLED, Roce::FL_RC_QP_WHEN_ROCE_DISABLED] {
+                assert_eq!(roce.get(field), 1, "{name}");
+            }
+        }
+    }
+
     /// No kind promises more than this firmware has tables for.
     #[test]
     fn no_kind_exceeds_the_firmware() {
