@@ -1,9 +1,10 @@
 //! Flow tables and their roots. Groups, entries and counters have files of their own.
 //!
 //! Source: PRM "CREATE_FLOW_TABLE", "MODIFY_FLOW_TABLE", "SET_FLOW_TABLE_ROOT" and their companions; mlx5 driver (field
-//! use). By inference: a table that has groups, or that packets come to from entries or other tables, stays; a root goes,
-//! and its type has none. The first table of level 0 is its type's root until SET_FLOW_TABLE_ROOT says another (Linux, commit 2fecfb445799
-//! "Managing root flow table"): drivers from before that, and Caladan, never send it.
+//! use). By inference: a table that has groups, or that packets come to from entries or other tables, stays; a root that was said goes,
+//! and its type has none. Until SET_FLOW_TABLE_ROOT says another, the root is a table of level 0 (Linux, commit 2fecfb445799
+//! "Managing root flow table"): drivers from before that, and Caladan, never send it. By inference it is the first of several, and when that
+//! goes the one of the lowest number of those that are left, so that a type that has such a table has a root.
 
 use hca_spec::command::Status;
 use hca_spec::flow::{

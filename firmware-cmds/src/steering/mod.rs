@@ -41,6 +41,7 @@ mod changes_tests;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hca_spec::flow::{MatchParam, TableType};
@@ -132,30 +133,44 @@ pub(crate) struct NewGroup<'a> {
 }
 
 /// Where packets of a type enter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Root {
-    /// Nobody has said it: at the first table of level 0, if there is one.
-    First(Option<u32>),
+    /// Nobody has said it: at a table of level 0, the first there was. When that goes, one of the others takes its place, that of the
+    /// lowest number.
+    First { table: Option<u32>, others: BTreeSet<u32> },
     /// SET_FLOW_TABLE_ROOT has said it.
     Said(Option<u32>),
 }
 
 impl Default for Root {
     fn default() -> Self {
-        Self::First(None)
+        Self::First { table: None, others: BTreeSet::new() }
     }
 }
 
 impl Root {
-    fn table(self) -> Option<u32> {
-        let (Self::First(table) | Self::Said(table)) = self;
-        table
+    fn table(&self) -> Option<u32> {
+        let (Self::First { table, .. } | Self::Said(table)) = self;
+        *table
+    }
+
+    /// A table of level 0 was made.
+    fn offer(&mut self, number: u32) {
+        if let Self::First { table, others } = self {
+            match table {
+                None => *table = Some(number),
+                Some(_) => _ = others.insert(number),
+            }
+        }
     }
 
     /// That table is gone.
     fn forget(&mut self, number: u32) {
-        let (Self::First(table) | Self::Said(table)) = self;
-        *table = table.filter(|table| *table != number);
+        match self {
+            Self::First { table, others } if *table == Some(number) => *table = others.pop_first(),
+            Self::First { others, .. } => _ = others.remove(&number),
+            Self::Said(table) => *table = table.filter(|table| *table != number),
+        }
     }
 }
 
@@ -169,7 +184,7 @@ impl Steering {
             tables: Table::new(1, NUMBERS),
             groups: Table::new(1, NUMBERS),
             counters: Counters::new(offer.max_counters),
-            roots: [Root::default(); TYPES],
+            roots: Default::default(),
             tables_of: [0; TYPES],
             entries_of: [0; TYPES],
             tirs: SteadyMap::default(),
@@ -235,10 +250,10 @@ impl Steering {
         }
     }
 
-    /// A table of level 0 was made: as long as nobody has said where packets of its type enter, they do so at the first one.
+    /// A table of level 0 was made, at which packets of its type may enter as long as nobody has said where they do.
     pub(crate) fn offer_root(&mut self, kind: TableType, table: u32) {
-        if let Some(to @ Root::First(None)) = self.roots.get_mut(kind as usize) {
-            *to = Root::First(Some(table));
+        if let Some(root) = self.roots.get_mut(kind as usize) {
+            root.offer(table);
         }
     }
 
@@ -280,7 +295,7 @@ impl Steering {
         Some(number)
     }
 
-    /// Drops a table without groups. If it was a root, its type has none.
+    /// Drops a table without groups. If it was a root that somebody said, its type has none.
     pub(crate) fn destroy_table(&mut self, number: u32) {
         let Some(table) = self.tables.remove(number) else { return };
         self.hold_miss(table.miss, false);

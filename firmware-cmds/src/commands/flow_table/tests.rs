@@ -100,7 +100,7 @@ fn roots() {
     );
 }
 
-/// Nobody says a root: it is the first table of level 0, until somebody does.
+/// Nobody says a root: it is the first table of level 0, or one that is left, until somebody does.
 #[test]
 fn roots_that_nobody_says() {
     let mut b = bench();
@@ -116,11 +116,28 @@ fn roots_that_nobody_says() {
     table(&mut b, 0);
     assert_eq!(enters(&b), None, "it was said that there is none");
     let mut b = bench();
+    let destroy = |b: &mut Bench, number| {
+        assert_eq!(b.put(Opcode::DestroyFlowTable, &flow(number, 0, 0), 16).status(), Status::Ok);
+    };
     let first = table(&mut b, 0);
-    assert_eq!(b.put(Opcode::DestroyFlowTable, &flow(first, 0, 0), 16).status(), Status::Ok);
+    destroy(&mut b, first);
     assert_eq!(enters(&b), None);
-    let next = table(&mut b, 0);
+    let [next, second, higher, third, fourth] = [0, 0, 1, 0, 0].map(|level| table(&mut b, level));
     assert_eq!(enters(&b), Some(next));
+    destroy(&mut b, second);
+    assert_eq!(enters(&b), Some(next));
+    destroy(&mut b, next);
+    assert_eq!(enters(&b), Some(third));
+    destroy(&mut b, third);
+    assert_eq!(enters(&b), Some(fourth));
+    destroy(&mut b, fourth);
+    assert_eq!(enters(&b), None, "table {higher} is of another level");
+    // One that was said goes, and none takes its place.
+    let (said, left) = (table(&mut b, 0), table(&mut b, 0));
+    let root = |s: &mut SetFlowTableRootIn| _ = s.set(SetFlowTableRootIn::TABLE_ID, said);
+    assert_eq!(set_root(&mut b, root::SET, root), Status::Ok);
+    destroy(&mut b, said);
+    assert_eq!((enters(&b), left > said), (None, true));
 }
 
 /// Tables of an adapter whose NIC RX tables offer something else.
