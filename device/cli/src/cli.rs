@@ -488,11 +488,36 @@ fn resource_table(answer: &Value) -> String {
     out
 }
 
-/// Prints to stdout; a closed pipe is an error to report, not a panic.
+/// Nobody reads stdout any more, as behind `| head`. The program ends, and nothing is said of it.
+#[derive(Debug)]
+pub(crate) struct OutputClosed;
+
+impl std::fmt::Display for OutputClosed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("stdout is closed")
+    }
+}
+
+impl std::error::Error for OutputClosed {}
+
+/// Prints a line to stdout.
+///
+/// # Errors
+/// What can't be written; [`OutputClosed`] for a closed pipe.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    print_bytes(format!("{text}\n").as_bytes())
+}
+
+/// Prints bytes to stdout, as [`print`] does.
+///
+/// # Errors
+/// Those of [`print`].
+pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{text}").and_then(|()| stdout.flush())?;
-    Ok(())
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
+        std::io::ErrorKind::BrokenPipe => OutputClosed.into(),
+        _ => anyhow::Error::new(error).context("standard output"),
+    })
 }
 
 #[cfg(test)]

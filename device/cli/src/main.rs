@@ -43,6 +43,8 @@ fn main() -> ExitCode {
     drop(end);
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        // What a shell says of a program that SIGPIPE ended.
+        Err(e) if e.is::<cli::OutputClosed>() => ExitCode::from(141),
         Err(e) => {
             eprintln!("softhca: {e:#}");
             ExitCode::FAILURE

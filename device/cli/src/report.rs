@@ -9,7 +9,7 @@ use hca_server::recording::{Recording, Replay};
 use hca_trace::explain::WorkRequest;
 use hca_trace::report::{Options, page};
 
-use crate::cli::print;
+use crate::cli::{print, print_bytes};
 
 /// Make one page of HTML of a trace or a recording: checklist, commands, diagnoses, objects, links, latencies, a work request's life
 #[derive(Debug, Args)]
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Report) -> anyhow::Result<()> {
     let page = page(&text, &name, &options).with_context(|| format!("{shown}"))?;
     let output = args.output.clone().unwrap_or_else(|| args.trace.with_extension("html"));
     if output.as_os_str() == "-" {
-        return std::io::stdout().write_all(page.as_bytes()).context("standard output");
+        return print_bytes(page.as_bytes());
     }
     let mut file = hca_trace::create_private(&output)?;
     file.write_all(page.as_bytes()).with_context(|| format!("{}", output.display()))?;

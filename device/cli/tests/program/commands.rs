@@ -40,6 +40,15 @@ fn ready(command: &mut Command) -> Running {
     running
 }
 
+/// As behind `| head`: who no longer reads is no mistake to tell of.
+#[test]
+fn a_closed_pipe_ends_it_in_silence() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let ended = output(program().args(["syndrome", "send-state"]).stdout(writer).stderr(Stdio::piped()));
+    assert_eq!((ended.status.code(), &*ended.stderr), (Some(141), &[][..]), "{ended:?}");
+}
+
 #[test]
 fn serves_until_it_is_told_to_stop() {
     for (name, signal) in [("term", Signal::SIGTERM), ("int", Signal::SIGINT), ("hup", Signal::SIGHUP)] {
