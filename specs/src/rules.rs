@@ -45,7 +45,7 @@ rules! {
         SEND_COUNTER_RANGE = "send-counter-range", "uar.md#the-record",
             "The send counter moves forward, and by no more than the send queue holds.";
         SEND_STATE = "send-state", "qpc.md#transitions",
-            "A doorbell is rung for a send queue whose queue pair came to RTS: before that it is lost.";
+            "A send doorbell is rung in RTS: before that nothing is sent. What was posted waits until RTR2RTS; a send queue (SQ) needs a new doorbell.";
         SEND_DOORBELL = "send-doorbell", "uar.md#order",
             "A doorbell is rung after the send counter was raised.";
         RECEIVE_COUNTER = "receive-counter", "uar.md#the-record",

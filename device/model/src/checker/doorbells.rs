@@ -67,7 +67,7 @@ impl SendQueues {
                 Subject::qp(qpn),
                 "state",
                 format!("{state:?} when a send doorbell was rung"),
-                "Rts: the doorbell is lost",
+                "Rts: before that nothing is sent",
                 &rules::SEND_STATE,
             ));
         }
