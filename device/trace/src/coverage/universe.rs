@@ -34,13 +34,25 @@ fn words() -> impl Iterator<Item = (u32, String)> {
     })
 }
 
-/// The name of a register of BAR0.
+/// The name of a register of BAR0. An access within a word has the names of the fields that its first byte is of.
 pub fn register_name(offset: u32, write: bool) -> String {
     let what = if write { "write" } else { "read" };
-    match words().find(|(of, _)| *of == offset) {
-        Some((_, names)) => format!("{offset:#06x} {what}: {names}"),
-        None => format!("{offset:#06x} {what}: no register"),
-    }
+    let names = match offset % 4 {
+        0 => words().find(|(of, _)| *of == offset).map(|(_, names)| names),
+        byte => fields_of(offset - byte, byte),
+    };
+    format!("{offset:#06x} {what}: {}", names.as_deref().unwrap_or("no register"))
+}
+
+/// The names of the fields that a byte of a word is of. Words are big-endian: byte 1 has bits 23 to 16.
+fn fields_of(word: u32, byte: u32) -> Option<String> {
+    let low = 24 - 8 * byte;
+    let fields = InitSegment::LAYOUT.fields.iter().filter(|field| {
+        let (high, lowest) = (u32::from(field.hi), u32::from(field.lo));
+        field.offset == word as usize && lowest < low + 8 && high >= low
+    });
+    let names: Vec<&str> = fields.map(|field| field.name).collect();
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// The doorbell register of UAR pages that an event of the trace is a write of.
@@ -115,5 +127,25 @@ pub fn names(list: &str) -> Vec<String> {
             words.chain(DOORBELLS.map(|(_, register)| register.to_owned())).collect()
         }
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::register_name;
+
+    #[test]
+    fn registers_have_names_within_words_too() {
+        let names = [
+            (0x14, "0x0014 read: CMDQ_PHY_ADDR_LOW, NIC_INTERFACE, LOG_CMDQ_SIZE, LOG_CMDQ_STRIDE"),
+            (0x23d, "0x023d read: HEALTH_SYNDROME"),
+            (0x23f, "0x023f read: HEALTH_EXT_SYNDROME"),
+            (0x17, "0x0017 read: LOG_CMDQ_SIZE, LOG_CMDQ_STRIDE"),
+            (0x1012, "0x1012 read: HEALTH_COUNTER"),
+            (0x23, "0x0023 read: no register"),
+        ];
+        for (offset, name) in names {
+            assert_eq!(register_name(offset, false), name);
+        }
     }
 }
