@@ -336,7 +336,7 @@ pub fn left_out() -> Result<String, Error> {
         let outcome = match (result, first) {
             (Ok(()), None) => "nothing: it may be left out".to_owned(),
             (Ok(()), Some(said)) => format!("all goes on; the checker says: {said}"),
-            (Err(error), None) => format!("{error}"),
+            (Err(error), None) => format!("our driver says: {error}"),
             (Err(_), Some(said)) => said,
         };
         table.push_str(&format!("| {number} | {name} | {outcome} |\n"));
