@@ -26,7 +26,8 @@ layout! {
         OUTPUT_LENGTH: 0x38 [31:0];
         /// Token; the mailboxes carry the same.
         TOKEN: 0x3c [31:24];
-        /// Signature over the entry; checked only if SET_HCA_CAP enables it.
+        /// Signature over the entry. Hardware checks it if SET_HCA_CAP asks for that (`cmdif_checksum`); softhca refuses a value
+        /// other than 0.
         SIGNATURE: 0x3c [23:16];
         /// Delivery status ([`Delivery`]).
         STATUS: 0x3c [7:1];

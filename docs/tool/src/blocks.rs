@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `layout NAME...` | the fields of structures made by `layout!` |
 //! | `enum MODULE::NAME` | the values of an enumeration of `hca-spec` |
+//! | `statuses` | the command statuses, by both of their names |
 //! | `values MODULE::NAME` | the constants of a module within a module of `hca-spec` |
 //! | `capabilities` | what the adapter reports, field by field, as the firmware answers |
 //! | `commands` | the firmware's table of commands, a row for each |
@@ -52,6 +53,7 @@ pub fn fill(root: &Path, page: &str) -> Result<String> {
         let body = match kind {
             "layout" => layouts::tables(&names)?,
             "enum" => source::enumeration(root, single(&names)?)?,
+            "statuses" => commands::statuses(root)?,
             "values" => source::values(root, single(&names)?)?,
             "capabilities" => capabilities::table(),
             "commands" => commands::table(),

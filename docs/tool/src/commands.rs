@@ -9,7 +9,7 @@ use hca_firmware::{Config, Firmware, Personality, PortKind, State};
 use hca_spec::command::Opcode;
 use regex::Regex;
 
-use crate::source::row;
+use crate::source::{self, row};
 
 /// Every row of the table of commands, and the opcodes that have none.
 pub fn table() -> String {
@@ -160,6 +160,31 @@ fn status(name: &str) -> String {
     }
 }
 
+/// The statuses of commands: the names that pages use beside those that logs use.
+///
+/// # Errors
+/// The enumeration is not there.
+pub fn statuses(root: &Path) -> Result<String> {
+    let row_of =
+        Regex::new(r"^\| (?<value>\w+) \| `(?<name>\w+)` \| (?<meaning>.*) \|$").expect("a constant");
+    let mut out = String::new();
+    for line in source::enumeration(root, "command::Status")?.lines() {
+        match row_of.captures(line) {
+            Some(found) => {
+                let (short, name) =
+                    (format!("`{}`", status(&found["name"])), format!("`{}`", &found["name"]));
+                out.push_str(&row(&[&found["value"], &short, &name, &found["meaning"]]));
+            }
+            None if line == "| value | name | meaning |" => {
+                out.push_str("| value | on these pages | in logs | meaning |\n");
+            }
+            None if line == "|---|---|---|" => out.push_str("|---|---|---|---|\n"),
+            None => out.push_str(&format!("{line}\n")),
+        }
+    }
+    Ok(out)
+}
+
 /// The refusals in files of `firmware-cmds/src`, without `.rs`.
 ///
 /// # Errors
@@ -213,6 +238,14 @@ mod tests {
                 && text.contains("list at 0x110, does not wait |"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn statuses_have_both_names() {
+        let text = statuses(&crate::root()).unwrap();
+        let begin = "| value | on these pages | in logs | meaning |\n|---|---|---|---|\n| 0x0 | `OK` | `Ok` | Done. |\n";
+        assert!(text.contains(begin), "{text}");
+        assert!(text.contains("| 0xf | `NO_RES` | `NoResources` | Nothing left to allocate. |\n"), "{text}");
     }
 
     /// The number in the table is the one that the firmware answers.
