@@ -640,7 +640,7 @@ layout! {
     }
 }
 
-/// Register ids of ACCESS_REG.
+/// Register ids of ACCESS_REGISTER.
 pub mod reg {
     /// Node description.
     pub const NODE_DESC: u32 = 0x6001;
