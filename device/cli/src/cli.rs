@@ -43,7 +43,7 @@ use crate::log;
     about = "An RDMA adapter of the ConnectX-4 class in software, attached to QEMU over vfio-user",
     after_help = "Examples:\n  \
         softhca serve --socket /tmp/hca.sock\n  \
-        softhca serve --topology pair.toml --run-dir /tmp/pair\n  \
+        softhca serve --topology two-hosts --run-dir /tmp/pair\n  \
         softhca sim --topology two-hosts\n  \
         softhca resources --run-dir /tmp/pair\n  \
         softhca bench --op read --size 64 --metric rate\n  \
@@ -169,7 +169,7 @@ struct Worker {
 
 /// Check a topology file and print it as JSON
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  softhca topology pair.toml")]
+#[command(after_help = "Example:\n  softhca topology two-hosts")]
 struct Check {
     /// Topology file, or the name of one that is built in
     #[arg(value_name = "FILE|NAME")]

@@ -15,7 +15,7 @@ use crate::ctl::control_of;
 /// Show what a driver uses of the interface: bring-up as a checklist, commands and their fields, events, errors
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    softhca serve --topology pair.toml --run-dir /tmp/pair --coverage\n  \
+    softhca serve --topology two-hosts --run-dir /tmp/pair --coverage\n  \
     softhca coverage --run-dir /tmp/pair\n  \
     softhca coverage trace.json --never\n  \
     softhca coverage pair.rec\n  \

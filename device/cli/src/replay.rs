@@ -32,7 +32,7 @@ impl Recording {
 /// Run the adapters of a recording again, without QEMU, and compare what they do
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    softhca serve --topology pair.toml --run-dir /tmp/pair --record pair.rec\n  \
+    softhca serve --topology two-hosts --run-dir /tmp/pair --record pair.rec\n  \
     softhca replay pair.rec\n      \
     the same interrupts, writes to memory and trace hash, or the first divergence\n  \
     softhca replay pair.rec --trace trace.json --pcap packets.pcapng --until 1500\n      \

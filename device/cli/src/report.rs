@@ -14,7 +14,7 @@ use crate::cli::{print, print_bytes};
 /// Make one page of HTML of a trace or a recording: checklist, commands, diagnoses, objects, links, latencies, a work request's life
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    softhca serve --topology pair.toml --run-dir /tmp/pair --trace trace.json\n  \
+    softhca serve --topology two-hosts --run-dir /tmp/pair --trace trace.json\n  \
     softhca report trace.json\n      \
     writes trace.html\n  \
     softhca report trace.json --wr 0x42:7 --output -\n  \
