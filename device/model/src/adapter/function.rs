@@ -9,10 +9,12 @@ use std::mem::take;
 use std::sync::Arc;
 
 use hca_firmware::personality::FirmwareVersion;
-use hca_firmware::{Config, Firmware, Personality};
+use hca_firmware::{Config, Firmware, FunctionId, Personality};
 
+use crate::adapter::Executor;
+use crate::adapter::chip::Chip;
 use crate::adapter::command::CommandSlots;
-use crate::adapter::core::Runs;
+use crate::adapter::core::{Core, Runs};
 use crate::adapter::counters::Counting;
 use crate::adapter::diagnoses::Diagnoses;
 use crate::adapter::ethernet::Frames;
@@ -200,6 +202,13 @@ impl Function {
             dc_responders: BTreeMap::new(),
             epoch: 0,
         }
+    }
+
+    /// What carries out what it does, on its chip.
+    #[inline(always)]
+    pub(crate) fn executor<'a>(&'a mut self, chip: &'a mut Chip, id: FunctionId) -> Executor<'a> {
+        let Self { state, side, qps, dc_responders, epoch: _ } = self;
+        Executor { core: Core { chip, function: state, id }, side, qps, dc_responders }
     }
 
     /// Power-on state with that firmware; the host's memory and the identity stay.

@@ -155,21 +155,8 @@ impl Hca {
     /// What carries out what that function does.
     #[inline]
     pub(crate) fn executor(&mut self, id: FunctionId) -> Option<Executor<'_>> {
-        self.executor_if(id, |_| true)
-    }
-
-    /// The same, if the function was not reset since that epoch.
-    #[inline]
-    pub(crate) fn executor_since(&mut self, id: FunctionId, epoch: u32) -> Option<Executor<'_>> {
-        self.executor_if(id, |function| function.epoch == epoch)
-    }
-
-    #[inline(always)]
-    fn executor_if(&mut self, id: FunctionId, is: impl FnOnce(&Function) -> bool) -> Option<Executor<'_>> {
-        let function = self.functions.get_mut(usize::from(id.0)).filter(|function| is(function))?;
-        let Function { state, side, qps, dc_responders, .. } = function;
-        let core = Core { chip: &mut self.chip, function: state, id };
-        Some(Executor { core, side, qps, dc_responders })
+        let function = self.functions.get_mut(usize::from(id.0))?;
+        Some(function.executor(&mut self.chip, id))
     }
 
     pub(crate) fn detach(&mut self, now: Ps, id: FunctionId) {

@@ -6,10 +6,11 @@ use super::transfer::Ingress;
 use super::{Class, Effect, Event, World};
 use crate::adapter::Hca;
 use crate::adapter::chip::Chip;
-use crate::adapter::core::{PortChanged, Rare};
+use crate::adapter::core::{HcaEvent, PortChanged, Rare};
 use crate::adapter::function::{Function, FunctionState};
 use crate::ground::node::{HcaId, PortRef};
-use crate::link_layer::Sent;
+use crate::ground::time::{EventHeap, Ps};
+use crate::link_layer::{Packet, Sent};
 
 /// Takes what is there, in order: a single one, mostly.
 #[inline(always)]
@@ -21,32 +22,107 @@ pub(super) fn take_all<T>(from: &mut Vec<T>, mut take: impl FnMut(T)) {
     }
 }
 
+/// What is left in an adapter's outbox when the events of a function were taken out.
+#[must_use]
+enum Left {
+    Nothing,
+    /// A packet, and the port that it leaves by.
+    Packet(u8, Sent<()>),
+    /// Several.
+    Packets,
+    /// Nothing was taken: there are effects that are seldom, or somebody looks on.
+    All,
+}
+
 impl World {
     /// Takes what a function left in its adapter's outbox.
     #[inline(never)]
     pub(super) fn collect(&mut self, id: HcaId, function: FunctionId) {
-        self.collect_here(id, function);
+        let left = match self.hcas.get_mut(id.0) {
+            Some(Hca { chip, functions }) => match functions.get(usize::from(function.0)) {
+                Some(of) => Self::take_events(
+                    &mut self.heap,
+                    !self.trains.is_empty(),
+                    self.now,
+                    (id, function),
+                    chip,
+                    of,
+                ),
+                None => return,
+            },
+            None => return,
+        };
+        self.take_left(id, function, left);
     }
 
-    /// The same, inlined: mostly there is what the function does later itself, and nothing else.
+    /// Something happens to a function, unless it was reset since that epoch, and what comes of it is taken.
     #[inline(always)]
-    pub(super) fn collect_here(&mut self, id: HcaId, function: FunctionId) {
-        let Self { hcas, heap, trains, .. } = self;
-        let Some(Hca { chip: Chip { out, watch, .. }, functions }) = hcas.get_mut(id.0) else { return };
-        let Some(Function { epoch, state, .. }) = functions.get(usize::from(function.0)) else { return };
-        let watched = watch.as_ref().is_some_and(|watch| watch.has_news());
-        if watched || !trains.is_empty() || state.runs.has_begun() || out.has_rare() {
-            return self.collect_all(id, function);
+    pub(super) fn event_of(&mut self, id: HcaId, function: FunctionId, epoch: u32, event: HcaEvent) {
+        let Some(Hca { chip, functions }) = self.hcas.get_mut(id.0) else { return };
+        let Some(of) = functions.get_mut(usize::from(function.0)) else { return };
+        if of.epoch == epoch {
+            of.executor(chip, function).handle(self.now, event);
         }
-        let (epoch, now) = (*epoch, self.now);
-        let own = Class::Node.at(id, 0);
-        // Mostly it is one, which needs no loop.
+        let left =
+            Self::take_events(&mut self.heap, !self.trains.is_empty(), self.now, (id, function), chip, of);
+        self.take_left(id, function, left);
+    }
+
+    /// A packet that was checked comes to an adapter by one of its ports, and what comes of that is taken. Returns the function that it is
+    /// for, and when its place in the input buffer is free.
+    #[inline(always)]
+    pub(super) fn arrive_checked(
+        &mut self,
+        at: Ps,
+        id: HcaId,
+        port: u8,
+        packet: Packet,
+    ) -> Option<(FunctionId, Ps)> {
+        let hca = self.hcas.get_mut(id.0)?;
+        let (function, free) = hca.arrive(at, port, packet);
+        let Hca { chip, functions } = hca;
+        if let Some(of) = functions.get(usize::from(function.0)) {
+            let left = Self::take_events(
+                &mut self.heap,
+                !self.trains.is_empty(),
+                self.now,
+                (id, function),
+                chip,
+                of,
+            );
+            self.take_left(id, function, left);
+        }
+        Some((function, free))
+    }
+
+    /// Takes the events that a function left in its chip's outbox: mostly there is what it does later itself, and nothing else.
+    #[inline(always)]
+    fn take_events(
+        heap: &mut EventHeap<Event>,
+        has_trains: bool,
+        now: Ps,
+        (id, function): (HcaId, FunctionId),
+        Chip { out, watch, .. }: &mut Chip,
+        Function { epoch, state, .. }: &Function,
+    ) -> Left {
+        let watched = watch.as_ref().is_some_and(|watch| watch.has_news());
+        if watched || has_trains || state.runs.has_begun() || out.has_rare() {
+            return Left::All;
+        }
+        let (epoch, own) = (*epoch, Class::Node.at(id, 0));
+        // Mostly it is one, or two, which needs no loop.
         match out.events.len() {
             0 => {}
             1 => {
                 if let Some((at, event)) = out.events.pop() {
                     let key = heap.reserve(at.max(now), own);
                     heap.push_reserved(key, Event::Hca { hca: id, function, epoch, event });
+                }
+            }
+            2 => {
+                if let (Some((later, second)), Some((at, first))) = (out.events.pop(), out.events.pop()) {
+                    heap.push(at.max(now), own, Event::Hca { hca: id, function, epoch, event: first });
+                    heap.push(later.max(now), own, Event::Hca { hca: id, function, epoch, event: second });
                 }
             }
             _ => {
@@ -56,13 +132,20 @@ impl World {
             }
         }
         match out.sent.len() {
-            0 => {}
-            1 => {
-                if let Some((port, sent)) = out.sent.pop() {
-                    self.transmit_from(id, port, sent);
-                }
-            }
-            _ => self.transmit_all(id),
+            0 => Left::Nothing,
+            1 => out.sent.pop().map_or(Left::Nothing, |(port, sent)| Left::Packet(port, sent)),
+            _ => Left::Packets,
+        }
+    }
+
+    /// Takes the rest.
+    #[inline(always)]
+    fn take_left(&mut self, id: HcaId, function: FunctionId, left: Left) {
+        match left {
+            Left::Nothing => {}
+            Left::Packet(port, sent) => self.transmit_from(id, port, sent),
+            Left::Packets => self.transmit_all(id),
+            Left::All => self.collect_all(id, function),
         }
     }
 

@@ -63,13 +63,7 @@ impl World {
     pub(super) fn execute(&mut self, at: Ps, event: Event) {
         self.now = self.now.max(at);
         match event {
-            Event::Hca { hca, function, epoch, event } => {
-                let executor = self.hcas.get_mut(hca.0).and_then(|h| h.executor_since(function, epoch));
-                if let Some(mut executor) = executor {
-                    executor.handle(self.now, event);
-                }
-                self.collect_here(hca, function);
-            }
+            Event::Hca { hca, function, epoch, event } => self.event_of(hca, function, epoch, event),
             Event::Arrive { hca, port, packet, ingress } => self.arrive(at, hca, port, packet, ingress),
             Event::Forward(forwarded) => {
                 self.came(forwarded.ingress);

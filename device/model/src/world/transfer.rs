@@ -320,21 +320,6 @@ impl World {
         free.into_iter().for_each(|(_, ingress)| self.return_credits(ingress, now));
     }
 
-    /// A packet comes to an adapter by one of its ports. Returns the function that it is for, and when its place in the input
-    /// buffer is free.
-    #[inline(always)]
-    pub(super) fn arrive_checked(
-        &mut self,
-        at: Ps,
-        id: HcaId,
-        port: u8,
-        packet: Packet,
-    ) -> Option<(FunctionId, Ps)> {
-        let (function, free) = self.hcas.get_mut(id.0)?.arrive(at, port, packet);
-        self.collect_here(id, function);
-        Some((function, free))
-    }
-
     /// A packet's place in its receiver's input buffer is free at `at`: its sender will know one link latency later.
     pub(super) fn return_credits(&mut self, ingress: Ingress, at: Ps) {
         let (number, end, lane, blocks, left_in) = match ingress {
