@@ -117,6 +117,15 @@ impl End {
         self.training.near().latency
     }
 
+    /// The port, if it is an adapter's, and what MAC and PHY take there.
+    #[inline]
+    pub(super) fn adapter(&self) -> Option<(PortRef, Ps)> {
+        match self.at {
+            LinkEnd::Port(port @ PortRef { node: NodeId::Hca(_), .. }) => Some((port, self.latency())),
+            _ => None,
+        }
+    }
+
     /// Nothing is in its input buffer, or is to leave it.
     fn empty(&mut self) {
         (self.held, self.holds) = ([0; LANES], 0);

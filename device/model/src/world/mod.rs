@@ -447,6 +447,7 @@ impl World {
         port.port != 0 && self.port(port).is_some()
     }
 
+    #[inline(always)]
     fn plug(&self, port: PortRef) -> Option<Plug> {
         match port.node {
             NodeId::Hca(hca) => *self.hca_plugs.get(hca.0)?.get(usize::from(port.port).wrapping_sub(1))?,

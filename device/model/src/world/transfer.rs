@@ -59,6 +59,8 @@ struct Coming {
     tail: Ps,
     credits: u16,
     session: Session,
+    /// The packet's lane.
+    lane: u8,
 }
 
 /// A packet whose header is at a port of a switch.
@@ -78,21 +80,38 @@ impl World {
         let Some(near) = link.ends.get(from).filter(|near| near.training.is_up()) else {
             return tracing::debug!("packet to {} dropped: link {number} is down", receiver(&packet));
         };
-        let (line, session, leave) = (near.line, near.training.session(), near.latency());
+        let (session, leave) = (near.training.session(), near.latency());
         let other = link.other(from);
-        let (lane, len, takes_credits) = (packet.lane(), packet.len(), !packet.is_management());
-        let mut credits = match link.kind.has_credits() {
-            true if takes_credits => blocks(len) as u16,
+        let (lane, len) = (packet.lane(), packet.len());
+        let has_credits = link.has_credits();
+        let credits = match has_credits {
+            true if !packet.is_management() => blocks(len) as u16,
             _ => 0,
         };
         let earliest = start + link.kind.delay.unwrap_or_default();
-        let plain = other.filter(|_| link.plain);
-        let way = Departure { number, line, earliest, leave, session: other.map(|_| session) };
-        if let Some(end) = plain
-            && let Some(at) = link.carrier.pass(start, from, len)
-        {
-            return self.cross(way, Delivery { at, end, packet }, credits);
+        let way = Departure { number, line: near.line, earliest, leave, session: other.map(|_| session) };
+        let Some((end, at)) =
+            other.filter(|_| link.plain).and_then(|end| Some((end, link.carrier.pass(start, from, len)?)))
+        else {
+            return self.carry(way, (start, from), packet, credits);
+        };
+        // Mostly it goes to another adapter, which takes whole packets.
+        match link.ends.get(end).and_then(End::adapter) {
+            Some((port, latency)) => {
+                let tail = at.max(earliest) + leave + latency;
+                let head = tail;
+                self.come(Coming { number, end, port, head, tail, credits, session, lane }, packet);
+            }
+            None => self.cross(way, Delivery { at, end, packet }, credits),
         }
+    }
+
+    /// The same over a carrier that may lose or change packets.
+    #[inline(never)]
+    fn carry(&mut self, way: Departure, (start, from): (Ps, usize), packet: Packet, mut credits: u16) {
+        let Departure { number, line, earliest, leave, session: _ } = way;
+        let Some(link) = self.links.get_mut(number) else { return };
+        let (lane, len) = (packet.lane(), packet.len());
         let mut deliveries = std::mem::take(&mut self.deliveries);
         link.carrier.transmit(start, from, packet, &mut deliveries);
         // A copy that the link made of itself was not reckoned with, and takes no credits.
@@ -103,10 +122,8 @@ impl World {
         if credits > 0 {
             // Lost on the way: the receiver tells that its room is as it was.
             let sent = start + line.serialisation(len);
-            let Some(far) = self.links.get(number).and_then(|l| Some(l.ends.get(from)?.training.far()))
-            else {
-                return;
-            };
+            let Some(near) = self.links.get(number).and_then(|l| l.ends.get(from)) else { return };
+            let (far, session) = (near.training.far(), near.training.session());
             let there_and_back = (leave + earliest.since(start) + far.latency).times(2);
             self.credit_arrives(
                 number,
@@ -120,11 +137,11 @@ impl World {
     }
 
     /// A packet that was put on a link comes to one of its ends.
-    #[inline(always)]
     fn cross(&mut self, way: Departure, delivery: Delivery, credits: u16) {
         let Departure { number, line, earliest, leave, session } = way;
         let Delivery { at, end, packet } = delivery;
-        let Some(there) = self.links.get(number).and_then(|l| l.ends.get(end)) else { return };
+        let Some(link) = self.links.get(number) else { return };
+        let Some(there) = link.ends.get(end) else { return };
         let session = session.unwrap_or_else(|| there.training.session().reversed());
         let len = packet.len();
         let head = || at.since(line.serialisation(len)).max(earliest);
@@ -136,7 +153,8 @@ impl World {
                     // An adapter takes whole packets.
                     NodeId::Hca(_) => tail,
                 };
-                self.come(Coming { number, end, port, head, tail, credits, session }, packet);
+                let lane = packet.lane();
+                self.come(Coming { number, end, port, head, tail, credits, session, lane }, packet);
             }
             LinkEnd::Tunnel(tunnel) => {
                 let head = head();
@@ -158,16 +176,18 @@ impl World {
         packet: LinkPacket,
     ) {
         let LinkPacket { packet, tail, credits, session } = packet;
-        let latency = self.links.get(number).and_then(|l| l.ends.get(end)).map_or(Ps::ZERO, End::latency);
-        let head = at + latency;
-        self.come(Coming { number, end, port, head, tail: head + tail, credits, session }, packet);
+        let link = self.links.get(number);
+        let head = at + link.and_then(|l| l.ends.get(end)).map_or(Ps::ZERO, End::latency);
+        let lane = packet.lane();
+        let tail = head + tail;
+        self.come(Coming { number, end, port, head, tail, credits, session, lane }, packet);
     }
 
     /// A packet is on its way to a port.
     #[inline(always)]
     fn come(&mut self, coming: Coming, packet: Packet) {
-        let Coming { number, end, port, head, tail, credits, session } = coming;
-        let (lane, owed) = (packet.lane(), credits > 0);
+        let Coming { number, end, port, head, tail, credits, session, lane } = coming;
+        let owed = credits > 0;
         let taken = match owed {
             true => credits.into(),
             // A copy that the link made of itself takes room, too.
@@ -193,7 +213,6 @@ impl World {
     }
 
     /// Sends something else than a packet from an end of a link to the other, at `at`.
-    #[inline(always)]
     pub(super) fn send_message(&mut self, number: usize, from: usize, at: Ps, message: LinkMessage) {
         let Some(link) = self.links.get(number) else { return };
         let Some(to) = link.other(from) else { return };
@@ -322,32 +341,42 @@ impl World {
 
     /// A packet's place in its receiver's input buffer is free at `at`: its sender will know one link latency later.
     pub(super) fn return_credits(&mut self, ingress: Ingress, at: Ps) {
-        let (number, end, lane, blocks, left_in) = match ingress {
-            Ingress::Link { number, end, session, lane, blocks, owed } => {
-                (number, end, lane, blocks, owed.then_some(session))
-            }
-            Ingress::Loopback { hca, port, returned } => {
-                return self.act(self.now, hca.into(), |executor, now| {
-                    executor.core.returned(now, port, returned, at)
-                });
-            }
-            Ingress::Outside => return,
+        let Ingress::Link { number, end, session: left_in, lane, blocks, owed } = ingress else {
+            return self.return_elsewhere(ingress, at);
         };
         let (number, end) = (number as usize, usize::from(end));
         let Some(link) = self.links.get_mut(number) else { return };
-        let credits = link.has_credits();
+        let (credits, other) = (link.has_credits(), link.other(end));
+        let delay = link.kind.delay.unwrap_or_default();
         let Some(near) = link.ends.get_mut(end) else { return };
         if !credits && at > self.now && near.counts_for_itself() {
             return self.free_later(number, end, (lane, blocks), at);
         }
         near.release(lane, blocks);
-        let returns = !near.without_credits && left_in.is_some_and(|session| near.training.accepts(session));
-        let (waited_for, session) = (near.asked.is_waited_for(), near.training.session());
-        if waited_for {
+        let returns = !near.without_credits && owed && near.training.accepts(left_in);
+        let (session, leave) = (near.training.session(), near.latency());
+        if near.asked.is_waited_for() {
             self.flow_control(number, end, false);
+        } else if returns
+            && let Some(far) = other.and_then(|other| link.ends.get(other))
+            && let Some((port, latency)) = far.adapter()
+        {
+            // Mostly they go to another adapter, which is told at once: the same as below.
+            if far.training.accepts(session) {
+                self.take_credits(port, lane, blocks.into(), at + leave + delay + latency);
+            }
+            return;
         }
         if returns {
             self.send_message(number, end, at, LinkMessage::Credit { lane, blocks: blocks.into(), session });
+        }
+    }
+
+    /// The same of a packet that did not come by a link.
+    #[inline(never)]
+    fn return_elsewhere(&mut self, ingress: Ingress, at: Ps) {
+        if let Ingress::Loopback { hca, port, returned } = ingress {
+            self.act(self.now, hca.into(), |executor, now| executor.core.returned(now, port, returned, at));
         }
     }
 
@@ -362,24 +391,30 @@ impl World {
     }
 
     /// Credits are at an end of a link at `at`.
-    #[inline(always)]
     fn credit_arrives(&mut self, number: usize, end: usize, session: Session, lane: u8, n: u32, at: Ps) {
-        let now = self.now;
         let Some(near) = self.links.get(number).and_then(|l| l.ends.get(end)) else { return };
         let LinkEnd::Port(port) = near.at else { return };
-        if !near.training.accepts(session) {
-            return;
+        if near.training.accepts(session) {
+            self.take_credits(port, lane, n, at);
         }
+    }
+
+    /// A port has credits of a lane from `at` on.
+    #[inline(always)]
+    fn take_credits(&mut self, port: PortRef, lane: u8, n: u32, at: Ps) {
+        let now = self.now;
         let waited_for = match port.node {
-            NodeId::Hca(id) => self
-                .hcas
-                .get_mut(id.0)
-                .and_then(|h| h.chip.ports.get_mut(port.port)?.outlet.credit(now, lane, n, at)),
+            NodeId::Hca(id) => match self.hcas.get_mut(id.0).and_then(|h| h.chip.ports.get_mut(port.port)) {
+                Some(out) => out.outlet.credit(now, lane, n, at),
+                None => None,
+            },
             NodeId::Switch(id) => {
                 self.switches.get_mut(id.0).and_then(|s| s.egress(port.port)?.credit(now, lane, n, at))
             }
         };
-        self.await_credits(port, waited_for);
+        if waited_for.is_some() {
+            self.await_credits(port, waited_for);
+        }
     }
 
     /// Looks at a port when credits arrive that are waited for.

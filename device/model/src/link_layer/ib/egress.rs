@@ -311,6 +311,7 @@ impl<H> Egress<H> {
 
     /// Credits of a lane arrive at `at`. Says when to call [`Egress::credits_arrive`], if a packet waits for them.
     #[must_use]
+    #[inline]
     pub(crate) fn credit(&mut self, now: Ps, vl: u8, n: u32, at: Ps) -> Option<Ps> {
         let lane = self.lanes.get_mut(usize::from(vl))?;
         lane.credits.add(at, n);
