@@ -196,6 +196,7 @@ impl Port {
         Lid(self.info.get(PortInfo::LID) as u16)
     }
 
+    #[inline]
     fn path_mask(&self) -> u16 {
         (1 << self.info.get(PortInfo::LMC)) - 1
     }

@@ -562,8 +562,17 @@ impl Packet {
     }
 
     /// The lane that it is on, unchecked.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lane(&self) -> u8 {
+        match &self.0.path.link {
+            LinkAddress::Ib(address) if self.0.form == Form::Built => address.vl,
+            _ => self.lane_of_others(),
+        }
+    }
+
+    /// The same of what was not built here for InfiniBand.
+    #[inline(never)]
+    fn lane_of_others(&self) -> u8 {
         match &self.0.path.link {
             LinkAddress::Ib(_) => self.ib().vl,
             LinkAddress::Eth(address) if self.0.class == flow::UNCLASSED => address.priority(),
@@ -575,6 +584,7 @@ impl Packet {
     #[inline]
     pub(crate) fn is_multicast(&self) -> bool {
         match &self.0.path.link {
+            LinkAddress::Ib(address) if self.0.form == Form::Built => address.dlid.is_multicast(),
             LinkAddress::Ib(_) => self.ib().dlid.is_multicast(),
             LinkAddress::Eth(address) => address.dmac.is_group(),
         }
@@ -584,7 +594,7 @@ impl Packet {
     #[inline]
     pub(crate) fn is_management(&self) -> bool {
         match &self.0.path.link {
-            LinkAddress::Ib(_) => self.ib().vl == ib::VL15,
+            LinkAddress::Ib(_) => self.lane() == ib::VL15,
             LinkAddress::Eth(_) => false,
         }
     }

@@ -6,7 +6,7 @@ use hca_firmware::Port;
 use hca_spec::mad::{PortInfo, port_state};
 
 use super::egress::Egress;
-use super::{Tables, VL15, operational_lanes};
+use super::{Address, Tables, VL15, operational_lanes};
 use crate::link_layer::Packet;
 use crate::link_layer::outlet::Fate;
 
@@ -21,9 +21,8 @@ pub(crate) struct IbOutlet {
 /// The lane of a packet, and whether it is one for it: subnet management stays on its own, others take that of their
 /// service level. One whose service level leads to the management lane has none (7.6.6); it is counted on lane 0 until it
 /// is discarded.
-#[inline]
-fn lane(port: &Port, packet: &mut Packet) -> (u8, bool) {
-    let address = packet.ib();
+#[inline(always)]
+fn lane(port: &Port, packet: &mut Packet, address: Address) -> (u8, bool) {
     let (lane, any) = match port.virtual_lane(0, address.sl) {
         _ if address.vl == VL15 => (VL15, true),
         VL15.. => (0, false),
@@ -36,13 +35,18 @@ fn lane(port: &Port, packet: &mut Packet) -> (u8, bool) {
 /// Puts a packet on its lane.
 #[inline]
 pub(in crate::link_layer) fn choose_lane(port: &Port, packet: &mut Packet) -> u8 {
-    lane(port, packet).0
+    let address = packet.ib();
+    lane(port, packet, address).0
 }
 
 /// Whether a packet is for a LID of the port, or is forced back to it.
 #[inline]
 pub(in crate::link_layer) fn keeps(port: &Port, packet: &Packet) -> bool {
-    let address = packet.ib();
+    keeps_address(port, packet.ib())
+}
+
+#[inline]
+fn keeps_address(port: &Port, address: Address) -> bool {
     address.forced || port.is_own_lid(address.dlid)
 }
 
@@ -53,13 +57,14 @@ impl IbOutlet {
         Self { egress, lanes: 1 }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(in crate::link_layer) fn admit(&self, port: &Port, packet: &mut Packet) -> Fate {
-        let smp = packet.lane() == VL15;
-        let (lane, any) = lane(port, packet);
+        let address = packet.ib();
+        let smp = address.vl == VL15;
+        let (lane, any) = lane(port, packet, address);
         let needed = if smp { port_state::INIT } else { port_state::ACTIVE };
         let may_leave = port.state >= needed && any && (smp || lane < self.lanes);
-        Fate { lane, own: keeps(port, packet), may_leave }
+        Fate { lane, own: keeps_address(port, address), may_leave }
     }
 
     pub(in crate::link_layer) fn configure(&mut self, port: &Port) {
