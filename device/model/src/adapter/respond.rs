@@ -255,9 +255,9 @@ impl Core<'_> {
             Action::Write { starts: Some(reth) } => {
                 let (left, srqn) = (u64::from(reth.len), target.xrc.map(|s| s.srqn));
                 let begun = Current::Write { va: reth.va, rkey: reth.rkey, left, total: left, srqn };
-                let before = qp.responder.begin(begun);
+                qp.responder.begin(begun);
                 if let Err(refusal) = self.write_payload(now, qp, &target, (path, repr), payload) {
-                    qp.responder.current = before;
+                    qp.responder.current = None;
                     return Err(refusal);
                 }
             }

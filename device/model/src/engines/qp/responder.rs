@@ -95,10 +95,12 @@ impl Responder {
         }
     }
 
-    /// The first packet of a message has come. Returns what was in progress.
-    pub(crate) fn begin(&mut self, message: Current) -> Option<Current> {
+    /// The first packet of a message has come. Nothing is in progress then ([`QueuePair::check_sequence`]).
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, message: Current) {
+        debug_assert!(self.current.is_none(), "the last packet of the message before came");
         self.landing = None;
-        self.current.replace(message)
+        self.current = Some(message);
     }
 
     /// The last packet of the message in progress has come: returns the receive WQE that it had taken.
