@@ -409,6 +409,10 @@ impl Calendar {
             }
             self.begin_tail(page);
         }
+        if service == Ps::ZERO && self.slots > 1 && wanted >= self.first {
+            // It needs no room: of several slots one is taken to be free.
+            return start;
+        }
         if page < self.tail.from || service == Ps::ZERO {
             return self.book_before(start, service);
         }

@@ -270,7 +270,9 @@ impl Units {
     fn take(&mut self, now: Ps, start: Ps, number: u32, service: Ps) -> Ps {
         let start = start.max(self.lane(number).receives).max(self.walks.until);
         let done = self.receivers.admit(now, start, service);
-        self.lane(number).receives = done;
+        if let Some(lane) = self.lanes.get_mut(number as usize % LANES) {
+            lane.receives = done;
+        }
         self.jobs += 1;
         self.busy += service;
         done
@@ -410,13 +412,17 @@ impl Units {
         }
         let Some([first, last]) = series::lines_of(span) else { return known };
         let mut all = known;
-        for tag in [first].into_iter().chain((last != first).then_some(last)) {
+        let mut look_up = |tag| {
             if !self.translations.touch(tag) {
                 let there = self.read((now, known), Object::Translation, number, line_address(tag), LINE);
                 self.notes.miss(known, there, Event::TranslationMiss { qpn, key });
                 all = all.max(there);
                 self.of(way).admit(now, start, miss);
             }
+        };
+        look_up(first);
+        if last != first {
+            look_up(last);
         }
         all
     }
