@@ -186,11 +186,38 @@ pub struct Carried {
     pub ieth: bool,
     /// Payload, which may still be empty.
     pub payload: bool,
+    /// Bytes of the extended headers, all together.
+    bytes: u8,
 }
+
+/// Opcodes that a BTH has room for.
+const OPCODES: usize = 1 << 8;
+
+/// What each opcode carries, worked out once.
+static BY_OPCODE: [Option<Carried>; OPCODES] = Carried::of_all();
 
 impl Carried {
     /// What `operation` on `transport` carries, or `None` if there is no such opcode.
-    pub const fn by(transport: Transport, operation: Operation) -> Option<Self> {
+    #[inline]
+    pub fn by(transport: Transport, operation: Operation) -> Option<Self> {
+        BY_OPCODE.get(operation.on(transport) as usize).copied().flatten()
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "at compile time")]
+    const fn of_all() -> [Option<Self>; OPCODES] {
+        let mut all = [None; OPCODES];
+        let mut opcode = 0;
+        while opcode < OPCODES {
+            let known = (Transport::from_opcode(opcode as u32), Operation::from_opcode(opcode as u32));
+            if let (Some(transport), Some(operation)) = known {
+                all[opcode] = Self::of(transport, operation);
+            }
+            opcode += 1;
+        }
+        all
+    }
+
+    const fn of(transport: Transport, operation: Operation) -> Option<Self> {
         use Operation as O;
         let exists = match transport {
             Transport::Rc | Transport::Xrc => !matches!(operation, O::Connect | O::Disconnect),
@@ -211,7 +238,7 @@ impl Carried {
         let atomic = operation.is_atomic();
         let acknowledge = matches!(operation, O::Acknowledge | O::AtomicAcknowledge);
         let bare = matches!(operation, O::ReadRequest | O::Connect | O::Disconnect);
-        Some(Self {
+        let mut carried = Self {
             dceth: matches!(transport, Transport::Dc) && !operation.is_response(),
             xrceth: matches!(transport, Transport::Xrc) && !operation.is_response(),
             deth: matches!(transport, Transport::Ud),
@@ -223,7 +250,11 @@ impl Carried {
             imm: matches!(operation, O::SendLastImm | O::SendOnlyImm | O::WriteLastImm | O::WriteOnlyImm),
             ieth: matches!(operation, O::SendLastInval | O::SendOnlyInval),
             payload: !atomic && !acknowledge && !bare,
-        })
+            bytes: 0,
+        };
+        // All of them together have far less than 256.
+        carried.bytes = carried.sum() as u8;
+        Some(carried)
     }
 
     /// Bytes from BTH to ICRC, with `padded` bytes of payload and pad.
@@ -233,6 +264,10 @@ impl Carried {
 
     /// Bytes of the extended transport headers.
     pub const fn size(self) -> usize {
+        self.bytes as usize
+    }
+
+    const fn sum(self) -> usize {
         self.dceth as usize * DcEth::SIZE
             + self.xrceth as usize * XrcEth::SIZE
             + self.deth as usize * Deth::SIZE

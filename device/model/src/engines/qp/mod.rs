@@ -328,14 +328,18 @@ impl QueuePair {
     /// Header fields of a packet to the connected peer; the caller adds what its operation needs.
     #[inline(always)]
     pub(crate) fn connected_repr(&self, view: &View<'_>) -> Option<Repr> {
+        let mut repr = Repr::default();
+        self.put_connected(view, &mut repr)?;
+        Some(repr)
+    }
+
+    /// The same, put into fields that are those of [`Repr::default`]. `None`: there is no such port.
+    #[inline(always)]
+    pub(crate) fn put_connected(&self, view: &View<'_>, repr: &mut Repr) -> Option<()> {
         let port = view.port(self.port())?;
-        Some(Repr {
-            transport: self.transport(),
-            migrated: self.says_migrated(),
-            pkey: self.params.route.pkey(port),
-            dest_qp: self.params.remote_qpn,
-            ..Repr::default()
-        })
+        (repr.transport, repr.migrated) = (self.transport(), self.says_migrated());
+        (repr.pkey, repr.dest_qp) = (self.params.route.pkey(port), self.params.remote_qpn);
+        Some(())
     }
 
     /// Writes the moving parts into the context, for queries. `posted`: the receive counter of its doorbell record, if that

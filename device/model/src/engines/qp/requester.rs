@@ -410,16 +410,20 @@ impl QueuePair {
         self.requester.push(Message { mark, ..message });
     }
 
-    /// Plans the packet at the cursor, and puts its headers into `repr`.
+    /// Plans the packet at the cursor, and puts its headers into `repr`, whose fields are those of [`Repr::default`].
     #[inline(always)]
     pub(crate) fn plan(&self, view: &View<'_>, repr: &mut Repr) -> Cursor {
         let r = &self.requester;
         let psn = r.cursor;
-        let Some(place) = r.messages.iter().rposition(|m| m.contains(psn)) else { return Cursor::Nothing };
-        let (Some(own), Some(message)) = (self.connected_repr(view), r.messages.get(place)) else {
+        // Mostly it is the last one's.
+        let place = match r.messages.back() {
+            Some(last) if last.contains(psn) => Some(r.messages.len() - 1),
+            _ => r.messages.iter().rposition(|m| m.contains(psn)),
+        };
+        let Some(place) = place else { return Cursor::Nothing };
+        let (Some(()), Some(message)) = (self.put_connected(view, repr), r.messages.get(place)) else {
             return Cursor::Nothing;
         };
-        *repr = own;
         if message.failed.is_some() {
             return Cursor::Nothing;
         }
