@@ -400,7 +400,7 @@ impl Executor<'_> {
                 if at >= SEND_DOORBELL {
                     self.side.rests.begin(offset);
                 }
-                if let Some(qpn) = self.send_register(now, offset, second) {
+                if let Some(qpn) = self.rings_for(now, offset, second) {
                     let begin = (u64::from(first) << 32 | u64::from(second)).to_be_bytes();
                     if !self.counts_itself(qpn, &begin) && at < SEND_DOORBELL {
                         return self.core.answer_mistake(now, || {
@@ -460,6 +460,12 @@ impl Executor<'_> {
             self.core.answer_mistake(now, || not_allocated(offset));
             return None;
         }
+        self.rings_for(now, offset, second)
+    }
+
+    /// The same of a page that is allocated.
+    #[inline]
+    fn rings_for(&mut self, now: Ps, offset: u64, second: u32) -> Option<Qpn> {
         let qpn = Qpn(second >> 8);
         let page = self.core.function.fw.icm.qps.get(qpn.0).map(|qp| qp.ctx.get(Qpc::UAR_PAGE));
         if page.is_none() {
