@@ -45,6 +45,7 @@ impl Arrived {
     }
 
     /// Checks a packet; returns it with the reason if it is not good.
+    #[inline(always)]
     pub(crate) fn check(port: u8, mut packet: Packet) -> Result<Self, (Packet, Malformed)> {
         match packet.open() {
             Ok(()) => Ok(Self { packet, port }),
@@ -393,6 +394,7 @@ impl Core<'_> {
         View::new(&self.function.fw, &self.chip.managed, pages, self.function.faults_told)
     }
 
+    #[inline(always)]
     pub(crate) fn schedule(&mut self, at: Ps, event: HcaEvent) {
         self.chip.out.events.push((at, event));
     }
@@ -405,7 +407,7 @@ impl Core<'_> {
     }
 
     /// Schedules what that function does.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn schedule_for(&mut self, at: Ps, function: FunctionId, event: HcaEvent) {
         match function == self.id {
             true => self.chip.out.events.push((at, event)),

@@ -117,7 +117,7 @@ impl PortOut {
     }
 
     /// It is there, or will not come.
-    #[inline]
+    #[inline(always)]
     pub(super) fn unreserve(&mut self, lane: u8, bytes: usize) {
         match lane {
             OWN => self.returning.made(bytes),
@@ -208,21 +208,17 @@ impl Core<'_> {
     /// Takes a packet to a port at time `at`. Returns the lane it goes by.
     pub(crate) fn transmit(&mut self, at: Ps, number: u8, operation: Operation, mut packet: Packet) -> u8 {
         tracing::trace!(hca = self.chip.name, %at, number, ?operation, len = packet.len(), "transmit");
-        if self.looks_at_departures() {
-            let (Some(port), Some(out)) = (self.chip.managed.port(number), self.chip.ports.get(number))
-            else {
-                return 0;
-            };
-            let Fate { lane, .. } = out.outlet.admit(port, &mut packet);
-            if !self.lets_leave(at, number, &packet) {
-                return lane;
-            }
-        }
-        let (Some(port), Some(out)) = (self.chip.managed.port_mut(number), self.chip.ports.get_mut(number))
-        else {
+        let (Some(port), Some(out)) = (self.chip.managed.port(number), self.chip.ports.get(number)) else {
             return 0;
         };
         let Fate { lane, own, may_leave } = out.outlet.admit(port, &mut packet);
+        if self.looks_at_departures() && !self.lets_leave(at, number, &packet) {
+            return lane;
+        }
+        let (Some(port), Some(out)) = (self.chip.managed.port_mut(number), self.chip.ports.get_mut(number))
+        else {
+            return lane;
+        };
         let multicast = packet.is_multicast();
         match multicast {
             true => port.counters.xmit_multicast(packet.len()),
@@ -296,7 +292,7 @@ impl Core<'_> {
     }
 
     /// A packet leaves a port for its link.
-    #[inline]
+    #[inline(always)]
     fn put_on_link(&mut self, port: u8, mut sent: Sent<()>) {
         sent.packet.forget_queue();
         self.capture(sent.start, port, true, &sent.packet);
@@ -475,11 +471,15 @@ impl Executor<'_> {
     }
 
     /// Who waits for a port has a turn, as long as there is room.
-    #[inline]
+    #[inline(always)]
     pub(super) fn give_turns(&mut self, now: Ps, port: u8) {
-        if self.core.chip.ports.get(port).is_none_or(|out| out.waited_for == 0) {
-            return;
+        if self.core.chip.ports.get(port).is_some_and(|out| out.waited_for != 0) {
+            self.give_turns_that_wait(now, port);
         }
+    }
+
+    #[inline(never)]
+    fn give_turns_that_wait(&mut self, now: Ps, port: u8) {
         for _ in 0..MOST_TURNS {
             let Some(turn) = self.core.next_waiting(now, port) else { return };
             self.give_turn(now, turn);
@@ -522,7 +522,8 @@ impl Executor<'_> {
         };
         let lane = lane.unwrap_or_default();
         match self.core.may_send(lane) {
-            true => self.give_turn(now, turn),
+            true if self.core.function.outstanding.is_none() => self.take_turn(now, &turn),
+            true => self.admit(now, turn),
             false => self.core.wait_for_room(now, lane, turn),
         }
     }

@@ -197,7 +197,7 @@ impl Core<'_> {
     }
 
     /// What a packet of the peer says of its paths.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn follow_migration(
         &mut self,
         now: Ps,
@@ -210,6 +210,7 @@ impl Core<'_> {
         }
     }
 
+    #[inline(never)]
     fn follow_paths(&mut self, now: Ps, qp: &mut QueuePair, port: u8, (path, repr): (&Path, &Repr)) {
         match qp.check_migration(&self.view(), port, (path, repr)) {
             MigrationStep::Nothing => {}

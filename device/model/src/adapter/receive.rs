@@ -112,7 +112,7 @@ impl Executor<'_> {
     }
 
     /// The queue pair or DC target that a packet is for; `None`: one of its port's agents.
-    #[inline]
+    #[inline(always)]
     pub(super) fn receiver_of(&self, arrived: &Arrived) -> Option<Qpn> {
         match arrived.repr().dest_qp {
             Qpn(0) if is_for_agent(arrived) => None,

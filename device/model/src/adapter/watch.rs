@@ -331,8 +331,15 @@ impl Core<'_> {
     }
 
     /// A packet leaves a port or has reached it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn capture(&mut self, at: Ps, port: u8, sent: bool, packet: &Packet) {
+        if self.chip.watch.is_some() {
+            self.capture_watched(at, port, sent, packet);
+        }
+    }
+
+    #[cold]
+    fn capture_watched(&mut self, at: Ps, port: u8, sent: bool, packet: &Packet) {
         if let Some(watch) = self.chip.watch.as_deref_mut()
             && watch.captures(port)
         {

@@ -362,7 +362,7 @@ impl QueuePair {
     }
 
     /// Whether the queue pair takes a packet that arrives for it, but for what only its transport can report.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admits(&self, view: &View<'_>, repr: &Repr) -> Result<(), NotAdmitted> {
         if !self.state.receives() || self.transport() != repr.transport {
             return Err(NotAdmitted::State);
@@ -379,7 +379,7 @@ impl QueuePair {
     }
 
     /// Whether a packet that came by `port` took the way that the queue pair's packets have to take (IBTA 9.6.1).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check_way(&self, view: &View<'_>, port: u8, path: &Path) -> Result<(), WrongWay> {
         if port != self.port() {
             return Err(WrongWay::Port(self.port()));

@@ -233,6 +233,7 @@ pub(crate) enum Timer {
 
 impl QueuePair {
     /// What a response that arrives will do. One that belongs to nothing does nothing.
+    #[inline(always)]
     pub(crate) fn expect_response(&self, view: &View<'_>, repr: &Repr, payload: usize) -> Expected {
         let mut expected = Expected { bytes: payload, ..Expected::default() };
         let Some(message) = self.requester.messages.iter().find(|m| m.contains(repr.psn)) else {
