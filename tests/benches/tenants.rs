@@ -12,6 +12,8 @@
 //! | two, small | the same with 8 bytes |
 //! | between | one tenant writes 1 MiB after 1 MiB to another over a link; beside a copy of 1 MiB in this process |
 //! | between, small | the same with 8 bytes, one after the other |
+//!
+//! An argument behind `--` that is the name of a row selects it; more of them select more.
 
 use std::hint::black_box;
 use std::os::fd::AsFd;
@@ -57,7 +59,9 @@ fn main() {
         "{:<16} {:>16} {:>16} {:>8}   processor for a message: server, clients (cores of both)",
         "row", "one process", "one each", "ratio"
     );
-    for (name, size, batch, run) in rows {
+    let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let selected = |name: &str| named.is_empty() || named.iter().any(|row| row == name);
+    for (name, size, batch, run) in rows.into_iter().filter(|(name, ..)| selected(name)) {
         let mut rates = [Vec::new(), Vec::new()];
         let mut costs = [Cost::default(); 2];
         for _ in 0..turns {
