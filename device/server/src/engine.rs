@@ -4,13 +4,15 @@
 //! run the model up to a quantum ahead; signal the interrupts it raised. Nothing in a round
 //! blocks on a host: what an adapter asks of memory without a descriptor is answered in a later round.
 
+mod exchange;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hca_model::link::LinkMessage;
-use hca_model::{Disposal, Effect, HcaId, LinkOffer, Ps, TunnelEvent, TunnelId, World};
+use hca_model::{Disposal, Effect, HcaId, LinkOffer, TunnelEvent, TunnelId, World};
 use hca_trace::Observer;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -39,7 +41,7 @@ use crate::topology::{Hca, Part, Topology, Worker};
 use crate::trim::Trim;
 use crate::tunnel::keys::Keys;
 use crate::tunnel::{Event, Tunnels};
-use crate::workers::{Heard, Joints};
+use crate::workers::Joints;
 
 /// How long a store to a BlueFlame register waits for the one that continues it. A guest's stores come 5 to 20 us
 /// apart; whoever rings a plain doorbell pays this.
@@ -325,7 +327,7 @@ impl Engine {
                 self.serve_operator();
             }
             let waiting = self.take_from_tunnels() | self.take_from_outside(ready.outside);
-            let Some(heard) = self.take_from_workers() else { return Ok(()) };
+            let Some(heard) = self.take_from_workers(ready.joints) else { return Ok(()) };
             self.end_combining();
             self.take_answers();
             more = self.pacer.run(&mut self.world) || waiting || heard || left;
@@ -465,45 +467,6 @@ impl Engine {
         outsides.iter_mut().for_each(Outsides::flush);
     }
 
-    /// Lets the model have what came from other workers. Returns whether more waits; `None`: the supervisor has ended.
-    fn take_from_workers(&mut self) -> Option<bool> {
-        let Self { joints: Some(joints), world, pacer, operator, .. } = self else {
-            return Some(false);
-        };
-        let (mut now, mut ended) = (None, false);
-        let more = joints.take(|heard| {
-            let now = *now.get_or_insert_with(|| pacer.catch_up(world));
-            match heard {
-                // The sender's clock may be ahead: who waited for that would fall behind.
-                Heard::Message(link, at, message) => {
-                    let at = world.start().unwrapped(at, now).min(now + pacer.quantum());
-                    world.deliver(TunnelId(link.into()), at, message);
-                }
-                Heard::Lost(link) => world.tunnel_link(now, TunnelId(link.into()), None),
-                Heard::Renewed(link) => {
-                    world.tunnel_link(now, TunnelId(link.into()), None);
-                    world.greet_tunnel(now, TunnelId(link.into()));
-                }
-                Heard::Control(stream) => operator.adopt(stream),
-                Heard::End => ended = true,
-            }
-        });
-        (!ended).then_some(more)
-    }
-
-    /// Sends what the model has for other workers.
-    fn give_to_workers(&mut self) {
-        let Self { joints: Some(joints), world, .. } = self else { return };
-        // The time at which it is there goes with it.
-        for TunnelEvent { tunnel, at, message } in world.drain_tunnels(Ps::MAX) {
-            if let Ok(link) = u16::try_from(tunnel.0) {
-                joints.send(link, world.start().wrapped(at), message);
-            }
-        }
-        let now = world.now();
-        joints.flush(|link| world.tunnel_link(now, TunnelId(link.into()), None));
-    }
-
     /// Gives up stores that were not continued in time: they are doorbells.
     fn end_combining(&mut self) {
         for (i, slot) in self.slots.iter_mut().enumerate() {
@@ -535,6 +498,7 @@ impl Engine {
         if let Some(tunnels) = &self.tunnels {
             fds.push(PollFd::new(tunnels.as_fd(), PollFlags::POLLIN));
         }
+        let joints_begin = fds.len();
         if let Some(joints) = &self.joints {
             joints.watch(&mut |fd| fds.push(PollFd::new(fd, PollFlags::POLLIN)));
         }
@@ -559,7 +523,8 @@ impl Engine {
         let any = |range| events.get::<std::ops::Range<usize>>(range).is_some_and(|e| e.contains(&true));
         Ok(Ready {
             stop: any(0..1),
-            // Tunnels and other workers are looked at in every round.
+            // Tunnels, and rings of other workers, are looked at in every round.
+            joints: any(joints_begin..tunnels_end),
             outside: any(tunnels_end..outsides_end),
             operator: any(outsides_end..operator_end),
             hosts: events.get(operator_end..).unwrap_or_default().to_vec(),
@@ -719,6 +684,8 @@ impl Engine {
 /// What `poll` found.
 struct Ready {
     stop: bool,
+    /// Other workers' bells, or the supervisor.
+    joints: bool,
     /// Other software.
     outside: bool,
     operator: bool,

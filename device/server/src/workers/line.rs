@@ -197,18 +197,19 @@ impl Line {
         !self.lost && !self.backlog.is_empty()
     }
 
-    /// Takes what has come, a bounded amount. Returns true if more may be there.
-    pub(super) fn take(&mut self, mut taken: impl FnMut(Taken)) -> bool {
+    /// Takes what has come, a bounded amount; `rung`: whether the bell may say something, for which the system has to be asked. Returns true if
+    /// more may be there.
+    pub(super) fn take(&mut self, rung: bool, mut taken: impl FnMut(Taken)) -> bool {
         if self.lost {
             return false;
         }
-        let more = self.take_turn(&mut taken);
+        let more = self.take_turn(rung, &mut taken);
         self.receiver.tell();
         more
     }
 
-    fn take_turn(&mut self, taken: &mut impl FnMut(Taken)) -> bool {
-        let gone = self.hear();
+    fn take_turn(&mut self, rung: bool, taken: &mut impl FnMut(Taken)) -> bool {
+        let gone = rung && self.hear();
         let mut unbound = 0;
         for _ in 0..TURN {
             let read = match self.receiver.pop(|len, load| wire::read(len, load)) {
@@ -284,7 +285,7 @@ mod tests {
 
     fn all(line: &mut Line) -> Vec<Taken> {
         let mut got = Vec::new();
-        while line.take(|taken| got.push(taken)) {}
+        while line.take(true, |taken| got.push(taken)) {}
         got
     }
 
@@ -337,11 +338,24 @@ mod tests {
         (0..1000).for_each(|_| a.send(0, packet(64, 1)));
         (0..1000).for_each(|_| b.send(0, packet(64, 0)));
         let mut count = 0;
-        assert!(b.take(|_| count += 1));
+        assert!(b.take(false, |_| count += 1));
         assert_eq!(count, TURN);
         count = 0;
-        assert!(a.take(|_| count += 1));
+        assert!(a.take(false, |_| count += 1));
         assert_eq!(count, UNBOUND_TURN);
+    }
+
+    /// The system is asked of the bell where it was rung, and not otherwise.
+    #[test]
+    fn the_bell_is_heard_where_it_was_rung() {
+        let (mut a, mut b) = ends();
+        a.send(1, packet(64, 1));
+        assert_eq!(a.flush(), None);
+        drop(a);
+        let mut got = Vec::new();
+        assert!(!b.take(false, |taken| got.push(taken)) && b.is_joined());
+        assert!(matches!(got[..], [Taken::Message(..)]), "{got:?}");
+        assert!(matches!(all(&mut b)[..], [Taken::Lost(_)]) && !b.is_joined());
     }
 
     #[test]

@@ -94,17 +94,21 @@ impl Joints {
         self.lines.values().for_each(Line::wake);
     }
 
-    /// Takes what has come. Returns true if more waits.
-    pub(crate) fn take(&mut self, mut heard: impl FnMut(Heard)) -> bool {
+    /// Takes what has come; `rung`: whether one of those that are watched has something, for which the system has to be asked. Returns true if
+    /// more waits.
+    pub(crate) fn take(&mut self, rung: bool, mut heard: impl FnMut(Heard)) -> bool {
         let mut more = false;
         for (&link, line) in &mut self.lines {
-            more |= line.take(|taken| match taken {
+            more |= line.take(rung, |taken| match taken {
                 Taken::Message(at, message) => heard(Heard::Message(link, at, message)),
                 Taken::Lost(why) => {
                     self.log.say(|| tracing::warn!("link {link}: the far side is gone: {why}"));
                     heard(Heard::Lost(link));
                 }
             });
+        }
+        if !rung {
+            return more;
         }
         for _ in 0..NOTES {
             match self.note() {
@@ -183,7 +187,7 @@ mod tests {
         for round in 0..2 {
             let (memory, [a, b]) = line::make().unwrap();
             channel.send(&Note::Link { number: 3, here: 0 }, &[memory.as_fd(), a.as_fd()]).unwrap();
-            assert!(!joints.take(|h| heard.push(h)));
+            assert!(!joints.take(true, |h| heard.push(h)));
             assert!(matches!(heard.pop(), Some(Heard::Renewed(3))) && heard.is_empty());
             assert!(joints.is_joined(3) && joints.sleep());
             // The supervisor's copies; then the peer's.
@@ -193,15 +197,15 @@ mod tests {
             peer.send(9, credit.clone());
             assert_eq!(peer.flush(), None);
             assert!(!joints.sleep());
-            joints.take(|h| heard.push(h));
+            joints.take(true, |h| heard.push(h));
             assert!(matches!(&heard[..], [Heard::Message(3, 9, message)] if *message == credit));
             heard.clear();
             drop(peer);
-            joints.take(|h| heard.push(h));
+            joints.take(true, |h| heard.push(h));
             assert!(matches!(heard.pop(), Some(Heard::Lost(3))) && !joints.is_joined(3));
         }
         drop(channel);
-        joints.take(|h| heard.push(h));
+        joints.take(true, |h| heard.push(h));
         assert!(matches!(heard[..], [Heard::End]));
     }
 }
