@@ -59,7 +59,8 @@ fn main() {
         "{:<16} {:>16} {:>16} {:>8}   processor for a message: server, clients (cores of both)",
         "row", "one process", "one each", "ratio"
     );
-    let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let named: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let selected = |name: &str| named.is_empty() || named.iter().any(|row| row == name);
     for (name, size, batch, run) in rows.into_iter().filter(|(name, ..)| selected(name)) {
         let mut rates = [Vec::new(), Vec::new()];
