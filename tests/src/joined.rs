@@ -10,10 +10,11 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hca_driver::{Bus, Dma};
+use hca_model::link::LinkMessage;
 use hca_model::link_layer::Packet;
 use hca_model::{
-    DmaError, GuestMemory, HcaId, LinkConfig, LinkEnd, NodeId, PortRef, Ps, SwitchId, TunnelId, World,
-    WorldConfig,
+    DmaError, GuestMemory, HcaId, LinkConfig, LinkEnd, NodeId, PortRef, Ps, Sink, SwitchId, TunnelEvent,
+    TunnelId, World, WorldConfig,
 };
 
 use crate::seeded::Random;
@@ -22,6 +23,8 @@ use crate::seeded::Random;
 const WINDOW: u64 = 0x2_0000_0000;
 /// How far time goes on when a driver waits.
 const STEP: Ps = Ps::from_us(1);
+/// So often all memory of a world is other than it was while packets of trains wait to be taken.
+const SPOILS: u32 = 40;
 
 /// A neighbour of a world, by one link.
 struct Channel {
@@ -35,6 +38,7 @@ struct Part {
     world: World,
     reached: Ps,
     channels: Vec<Channel>,
+    memories: Vec<Arc<Memory>>,
 }
 
 /// A topology in worlds, and the time of all of them.
@@ -47,6 +51,8 @@ pub struct Joined {
     switches: Vec<(usize, SwitchId)>,
     /// By link of the topology: the worlds that have an end of it, and its number there.
     links: Vec<Vec<(usize, usize)>>,
+    /// Nobody looks at packets: they leave worlds in trains, with payload that is where it was. So often more it is changed there before.
+    trains: Option<u32>,
 }
 
 /// What is the same however a topology is divided.
@@ -64,6 +70,25 @@ impl Joined {
     /// # Panics
     /// The topology is not valid.
     pub fn new(config: &WorldConfig, count: usize, seed: u64, place: impl Fn(NodeId) -> usize) -> Self {
+        let mut joined = Self::unwatched(config, count, seed, place);
+        for Part { world, .. } in &mut joined.parts {
+            world.ports().collect::<Vec<_>>().into_iter().for_each(|port| world.capture_packets(port));
+        }
+        joined
+    }
+
+    /// The same, of which nobody looks at packets: where they leave a world they are trains, of which its owner takes the payload.
+    ///
+    /// # Panics
+    /// The topology is not valid.
+    pub fn in_trains(config: &WorldConfig, count: usize, seed: u64, place: impl Fn(NodeId) -> usize) -> Self {
+        let mut joined = Self::unwatched(config, count, seed, place);
+        joined.parts.iter_mut().for_each(|part| part.world.set_trains_out(true));
+        joined.trains = Some(SPOILS);
+        joined
+    }
+
+    fn unwatched(config: &WorldConfig, count: usize, seed: u64, place: impl Fn(NodeId) -> usize) -> Self {
         let mut configs =
             vec![
                 WorldConfig { hcas: Vec::new(), switches: Vec::new(), links: Vec::new(), ..config.clone() };
@@ -111,8 +136,7 @@ impl Joined {
             .map(|config| {
                 let mut world = World::new(config).expect("a valid topology");
                 world.start_trace(0);
-                world.ports().collect::<Vec<_>>().into_iter().for_each(|port| world.capture_packets(port));
-                Part { world, reached: Ps::ZERO, channels: Vec::new() }
+                Part { world, reached: Ps::ZERO, channels: Vec::new(), memories: Vec::new() }
             })
             .collect();
         // Each world's manager knows where the adapters of all worlds are.
@@ -132,12 +156,39 @@ impl Joined {
             assert!(lookahead >= Ps::from_ns(105), "{lookahead} of link {}", tunnel.0);
             parts[to].channels.push(Channel { tunnel, from, lookahead });
         }
-        Self { parts, now: Ps::ZERO, random: Random::new(seed), hcas, switches, links }
+        Self { parts, now: Ps::ZERO, random: Random::new(seed), hcas, switches, links, trains: None }
+    }
+
+    /// How many trains there were so far, in all worlds.
+    pub fn trains_begun(&self) -> u64 {
+        self.parts.iter().map(|part| part.world.trains_begun()).sum()
+    }
+
+    /// What has left a world.
+    fn left(&mut self, from: usize) -> Vec<TunnelEvent> {
+        let Part { world, memories, .. } = &mut self.parts[from];
+        let Some(spoils) = &mut self.trains else { return world.drain_tunnels(Ps::MAX) };
+        let spoil = world.leaving() > 0 && world.trains_begun() > 0 && *spoils > 0;
+        let change = || {
+            for memory in memories.iter().filter(|_| spoil) {
+                memory.lock().iter_mut().for_each(|byte| *byte = !*byte);
+            }
+        };
+        if spoil {
+            // As before a host takes its memory away.
+            *spoils -= 1;
+            (0..world.hcas()).for_each(|hca| world.fetch_payloads(HcaId(hca)));
+        }
+        change();
+        let mut events = Vec::new();
+        world.take_leaving(|event| events.push(passed(event)));
+        change();
+        events
     }
 
     /// What left a world comes to its neighbours.
     fn carry_on(&mut self, from: usize) {
-        for event in self.parts[from].world.drain_tunnels(Ps::MAX) {
+        for event in self.left(from) {
             let wanted = |c: &Channel| c.tunnel == event.tunnel && c.from == from;
             let to = self.parts.iter_mut().find(|part| part.channels.iter().any(wanted));
             let to = to.expect("a tunnel has a far side");
@@ -209,6 +260,28 @@ impl Joined {
     }
 }
 
+/// Bytes of a packet.
+struct Bytes(Vec<u8>);
+
+impl Sink for Bytes {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+/// A message as it comes to another process.
+fn passed(event: TunnelEvent) -> TunnelEvent {
+    let TunnelEvent { tunnel, at, mut message } = event;
+    if let LinkMessage::Packet(leaving) = &mut message {
+        let (kind, due, len) = (leaving.packet.kind(), leaving.packet.due_on_link(), leaving.packet.len());
+        let mut bytes = Bytes(Vec::new());
+        let packet = std::mem::replace(&mut leaving.packet, Packet::from_bytes(Vec::new()));
+        packet.put_on_link(&mut bytes);
+        leaving.packet = Packet::of_link(kind, due, len, |to| to.copy_from_slice(&bytes.0));
+    }
+    TunnelEvent { tunnel, at, message }
+}
+
 /// A host of a [`Joined`] topology.
 #[derive(Clone)]
 pub struct JoinedBus {
@@ -225,6 +298,7 @@ impl JoinedBus {
         let inner = &mut *joined.borrow_mut();
         let (part, number) = inner.hcas[hca];
         inner.parts[part].world.attach(number, memory.clone());
+        inner.parts[part].memories.push(memory.clone());
         Self { joined: joined.clone(), hca, memory, used: 0 }
     }
 
@@ -290,6 +364,10 @@ impl GuestMemory for Memory {
 
     fn write(&self, iova: u64, data: &[u8]) -> Result<(), DmaError> {
         self.access(iova, data.len(), |bytes| bytes.copy_from_slice(data))
+    }
+
+    fn is_mapped(&self, iova: u64, len: usize) -> bool {
+        self.access(iova, len, |_| ()).is_ok()
     }
 }
 

@@ -46,6 +46,7 @@ pub use ground::dma::{Answer, Asked, DeferredReads, DmaError, GuestMemory};
 pub use ground::epoch::{DUE, EPOCH, Start};
 pub use ground::node::{FunctionRef, HcaId, LinkEnd, NodeId, PortRef, SwitchId, TunnelId};
 pub use ground::random::mix;
+pub use ground::region::Sink;
 pub use ground::{dma, time, timing};
 pub use hca_firmware::{
     Config as FirmwareConfig, Disposal, FunctionId, LinkOffer, LinkSpeed, PortCounters, PortKind, PortLink,

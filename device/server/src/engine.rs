@@ -147,6 +147,7 @@ impl Engine {
         if let Some(place) = workers.iter().position(|one| one == worker) {
             engine.faults.set_place(place, workers.len());
         }
+        engine.world.set_trains_out(true);
         Ok(Engine { joints: Some(joints), ..engine })
     }
 

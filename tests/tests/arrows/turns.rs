@@ -80,7 +80,8 @@ fn silent(all: &BTreeMap<String, Method>) -> BTreeSet<&str> {
 }
 
 /// Those that need not: they take what has happened already.
-const TAKES: [&str; 5] = ["drain", "drain_commands", "drain_packets", "drain_trace", "drain_tunnels"];
+const TAKES: [&str; 6] =
+    ["drain", "drain_commands", "drain_packets", "drain_trace", "drain_tunnels", "take_leaving"];
 
 #[test]
 fn whoever_changes_the_world_wakes_its_flow() {

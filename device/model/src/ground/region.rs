@@ -158,6 +158,39 @@ impl Pages {
     }
 }
 
+/// Where bytes go, one behind the other, that leave the process.
+pub trait Sink {
+    /// The next bytes.
+    fn put(&mut self, bytes: &[u8]);
+
+    /// The next `len` bytes are those that `memory` has at bus address `iova` now; zeroes, if they can't be read any more.
+    fn put_from(&mut self, memory: &dyn GuestMemory, iova: u64, len: usize) {
+        let mut bytes = [0; PIECE];
+        let mut done = 0;
+        while done < len {
+            let piece = bytes.get_mut(..PIECE.min(len - done)).unwrap_or_default();
+            if memory.read(iova.wrapping_add(done as u64), piece).is_err() {
+                piece.fill(0);
+            }
+            self.put(piece);
+            done += piece.len().max(1);
+        }
+    }
+}
+
+/// Bytes that are carried at once where there is no other way.
+const PIECE: usize = 4096;
+
+fn put_zeroes(len: usize, sink: &mut dyn Sink) {
+    let zeroes = [0; 64];
+    let mut left = len;
+    while left > 0 {
+        let n = left.min(zeroes.len());
+        sink.put(zeroes.get(..n).unwrap_or_default());
+        left -= n;
+    }
+}
+
 /// A range of a host's memory, to be read.
 pub(crate) struct Region {
     memory: Arc<dyn GuestMemory>,
@@ -185,6 +218,17 @@ impl Region {
             rest = later;
             self.memory.read(iova, now)
         })
+    }
+
+    /// Hands `len` bytes from `offset` on to `sink`: zeroes for what there are no pages of.
+    pub(crate) fn put(&self, offset: u64, len: usize, sink: &mut dyn Sink) {
+        let put = |iova, len| {
+            sink.put_from(&*self.memory, iova, len);
+            Ok(())
+        };
+        if self.pages.stretches(offset, len, put).is_err() {
+            put_zeroes(len, sink);
+        }
     }
 
     /// Copies `len` bytes from `offset` on to bus address `to` of `memory`.

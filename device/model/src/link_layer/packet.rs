@@ -14,7 +14,7 @@ use hca_spec::wire::{Bth, Grh, ICRC_SIZE, Lrh, VCRC_SIZE};
 
 use super::path::{LinkAddress, Path};
 use super::{eth, ib};
-use crate::ground::region::{Payload, Region};
+use crate::ground::region::{Payload, Region, Sink};
 use crate::wire::{Carried, MAX_PAYLOAD, Malformed, Repr};
 
 /// One packet, as a frame of the link layer of its path: on InfiniBand LRH to VCRC.
@@ -490,28 +490,28 @@ impl Packet {
         bytes
     }
 
-    /// It is about to go over a link that garbles nothing, by [`Packet::put_link`]. Returns the checksums that nobody has computed, as they
-    /// are right by construction.
-    pub fn ready_for_link(&mut self) -> Due {
-        self.fetch_payload();
+    /// Which checksums nobody has computed, as they are right by construction, of a packet that goes over a link that garbles nothing, by
+    /// [`Packet::put_on_link`].
+    pub fn due_on_link(&self) -> Due {
         self.due()
     }
 
-    /// Hands its bytes on such a link to `put`, piece by piece: [`Packet::len`] of them.
-    pub fn put_link(mut self, mut put: impl FnMut(&[u8])) {
-        self.fetch_payload();
+    /// Hands its bytes on such a link to `sink`: [`Packet::len`] of them. Payload in its sender's memory is as it is there now.
+    pub fn put_on_link(self, sink: &mut dyn Sink) {
         let body = &*self.0;
         match body.form {
             Form::Built => {
                 let mut head = [0; LONGEST_HEAD];
                 let head_len = LONGEST_HEAD - body.put_head(&mut head);
-                let (head, payload) = (head.get(..head_len).unwrap_or_default(), body.payload());
-                put(head);
-                put(payload);
-                let behind = body.len.saturating_sub(head_len + payload.len());
-                put(ZEROES.get(..behind).unwrap_or_default());
+                sink.put(head.get(..head_len).unwrap_or_default());
+                match &body.source {
+                    None => sink.put(body.payload()),
+                    Some((region, offset)) => region.put(*offset, body.payload.len(), sink),
+                }
+                let behind = body.len.saturating_sub(head_len + body.payload.len());
+                sink.put(ZEROES.get(..behind).unwrap_or_default());
             }
-            Form::Bytes(_) => put(&body.data),
+            Form::Bytes(_) => sink.put(&body.data),
         }
         self.retire();
     }

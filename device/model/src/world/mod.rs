@@ -199,6 +199,8 @@ pub struct World {
     flow: Option<Suspended>,
     /// Whether there may be any.
     trains_allowed: bool,
+    /// [`World::set_trains_out`].
+    trains_leave: bool,
     trains_begun: u64,
     now: Ps,
     /// Where times are counted from.
@@ -217,6 +219,8 @@ pub struct World {
     /// What left by tunnels, by its time and the order in which it left.
     tunnel_events: BTreeMap<(Ps, u64), TunnelEvent>,
     left: u64,
+    /// How many of those are packets whose payload is in their sender's memory.
+    left_referring: usize,
     /// Places in input buffers of adapters whose host's memory does not follow.
     held_credits: Vec<(FunctionRef, Ingress)>,
     subnet_manager: bool,
@@ -255,6 +259,7 @@ impl World {
             trains: Vec::new(),
             flow: None,
             trains_allowed: true,
+            trains_leave: false,
             trains_begun: 0,
             now: Ps::ZERO,
             start: Start::default(),
@@ -266,6 +271,7 @@ impl World {
             deliveries: Vec::new(),
             tunnel_events: BTreeMap::new(),
             left: 0,
+            left_referring: 0,
             held_credits: Vec::new(),
             subnet_manager: config.subnet_manager,
             management_key: config.management_key,

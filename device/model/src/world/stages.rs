@@ -261,6 +261,9 @@ impl World {
     #[inline]
     pub(super) fn pass(&mut self, train: &mut Train, Sent { start, packet, .. }: Sent<()>) {
         let Way { to, to_port, link: number, ends: [end, _], forth, .. } = train.way;
+        if train.way.leads_out() {
+            return self.transmit(start, number, end, packet);
+        }
         let Some(link) = self.links.get_mut(number) else { return };
         let Some(there) = link.carrier.pass(start, end, packet.len()) else { return };
         let key = self.heap.reserve(there + forth, Class::Packet.at(to, to_port));

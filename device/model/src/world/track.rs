@@ -11,6 +11,7 @@ use crate::link::Session;
 #[derive(Clone, Copy)]
 pub(super) struct Way {
     pub(super) from_port: u8,
+    /// The receiver; [`OUTSIDE`]: it is none of this world's, and packets leave by a tunnel.
     pub(super) to: HcaId,
     pub(super) to_port: u8,
     pub(super) link: usize,
@@ -26,10 +27,27 @@ pub(super) struct Way {
     pub(super) back: Ps,
 }
 
+/// No adapter of any world.
+pub(super) const OUTSIDE: HcaId = HcaId(usize::MAX);
+
+impl Way {
+    /// Whether it ends at a tunnel: then a train has the stages of its sender alone.
+    pub(super) fn leads_out(&self) -> bool {
+        self.to == OUTSIDE
+    }
+}
+
 impl World {
     /// Whether packets travel in trains, as they do from the start: nothing but speed depends on it.
     pub fn set_trains(&mut self, on: bool) {
         self.trains_allowed = on;
+        self.allow_trains();
+    }
+
+    /// Whether packets that leave by tunnels are trains at their sender, too, as they are not from the start. Who has that takes what leaves by
+    /// [`World::take_leaving`].
+    pub fn set_trains_out(&mut self, on: bool) {
+        self.trains_leave = on;
         self.allow_trains();
     }
 
@@ -70,7 +88,7 @@ impl World {
         }
     }
 
-    /// The cable at a port of an adapter, if it leads to another one, and nobody looks at packets or does something to
+    /// The cable at a port of an adapter, if it leads to another one or out of the world, and nobody looks at packets or does something to
     /// them, by tables of RoCE packets and sniffers either. Both adapters have one function.
     pub(super) fn plain_way(&self, from: HcaId, from_port: u8) -> Option<Way> {
         let watched = |hca: HcaId| self.chip(hca).is_none_or(|chip| chip.captures() || chip.functions > 1);
@@ -78,7 +96,11 @@ impl World {
         let link = self.links.get(number).filter(|link| link.plain)?;
         let other = link.other(end)?;
         let (near, far) = (link.ends.get(end)?, link.ends.get(other)?);
-        let LinkEnd::Port(PortRef { node: NodeId::Hca(to), port }) = far.at else { return None };
+        let (to, port) = match far.at {
+            LinkEnd::Port(PortRef { node: NodeId::Hca(to), port }) => (to, port),
+            LinkEnd::Tunnel(_) if self.trains_leave => (OUTSIDE, 0),
+            _ => return None,
+        };
         let spoilt = |hca: HcaId| {
             let script = self.chip(hca).and_then(|chip| chip.script.as_ref());
             script.is_some_and(|script| script.is_about_packets())
@@ -92,7 +114,7 @@ impl World {
         {
             return None;
         }
-        if to == from || watched(from) || watched(to) || spoilt(to) {
+        if to == from || watched(from) || (to != OUTSIDE && watched(to)) || spoilt(to) {
             return None;
         }
         let forth = self.port_latency(near.at) + self.port_latency(far.at);

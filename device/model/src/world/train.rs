@@ -1,5 +1,8 @@
 //! Trains: packets of a message that follow each other over a cable, from one adapter to another.
 //!
+//! One that leaves the world by a tunnel ([`World::set_trains_out`]) has no stages but those of its sender; its payload stays in memory until
+//! the world's owner takes what has left, and is fetched where it would be in a train within the world.
+//!
 //! While a queue pair sends a run ([`crate::engines::qp::run`]), the events of its packets and of its turns don't go over
 //! the heap. They stay with the train, stage by stage in order, as each stage keeps the order of the packets; the next one
 //! is the first of a few. Each has the place in the order of all events that it would have on the heap
@@ -340,6 +343,7 @@ impl World {
             let train = self.trains.swap_remove(i);
             self.cut(train);
         }
+        self.fetch_leaving();
     }
 
     /// The same of all adapters.
@@ -356,6 +360,9 @@ impl World {
         if let Some(hca) = self.hcas.get_mut(train.from.0) {
             hca.chip.ports.fetch_payload();
             hca.end_run(train.qpn);
+        }
+        if train.way.leads_out() {
+            self.fetch_leaving();
         }
         for (key, turn) in train.first.into_iter().zip(train.turns()) {
             if key != Key::NEVER {
@@ -614,7 +621,11 @@ impl World {
             let waits = || out.is_some_and(|out| out.outlet.queues(Packet::is_referring));
             qp.may_send_runs(train.half)
                 && function.state.key_changes == train.keys
-                && (qp.run.is_some() || !train.is_empty() || waits() || self.keeps_flow_of(train))
+                && (qp.run.is_some()
+                    || !train.is_empty()
+                    || waits()
+                    || self.keeps_flow_of(train)
+                    || (train.way.leads_out() && self.left_referring > 0))
         })
     }
 

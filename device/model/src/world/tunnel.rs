@@ -52,8 +52,27 @@ impl World {
     /// Takes what is at the far side of tunnels at or before `until`, in order of its time; what is of the same time and
     /// tunnel in the order it left. [`Ps::MAX`]: everything that has left so far.
     pub fn drain_tunnels(&mut self, until: Ps) -> Vec<TunnelEvent> {
+        self.fetch_leaving();
         let later = self.tunnel_events.split_off(&(until, u64::MAX));
         std::mem::replace(&mut self.tunnel_events, later).into_values().collect()
+    }
+
+    /// Hands everything that has left so far to `take`, in the same order. Payload of packets may be in their senders' memory yet: it is to be
+    /// [put where it goes](crate::link_layer::Packet::put_on_link) before anything else is done to the world.
+    pub fn take_leaving(&mut self, take: impl FnMut(TunnelEvent)) {
+        self.left_referring = 0;
+        std::mem::take(&mut self.tunnel_events).into_values().for_each(take);
+    }
+
+    /// Packets that left and wait to be taken have their payload's bytes themselves from now on.
+    pub(super) fn fetch_leaving(&mut self) {
+        if std::mem::take(&mut self.left_referring) > 0 {
+            for event in self.tunnel_events.values_mut() {
+                if let LinkMessage::Packet(LinkPacket { packet, .. }) = &mut event.message {
+                    packet.fetch_payload();
+                }
+            }
+        }
     }
 
     /// How many messages wait to be taken by [`World::drain_tunnels`].
@@ -249,6 +268,9 @@ impl World {
     /// Something leaves the world.
     pub(super) fn leave(&mut self, event: TunnelEvent) {
         self.left += 1;
+        if let LinkMessage::Packet(LinkPacket { packet, .. }) = &event.message {
+            self.left_referring += usize::from(packet.is_referring());
+        }
         self.tunnel_events.insert((event.at, self.left), event);
     }
 }

@@ -1,6 +1,6 @@
 //! What a worker's engine has to do with others: it takes what came by their rings, and gives what the model has for them.
 
-use hca_model::{Ps, TunnelEvent, TunnelId};
+use hca_model::{TunnelEvent, TunnelId};
 
 use super::Engine;
 use crate::workers::Heard;
@@ -37,11 +37,12 @@ impl Engine {
     pub(super) fn give_to_workers(&mut self) {
         let Self { joints: Some(joints), world, .. } = self else { return };
         // The time at which it is there goes with it.
-        for TunnelEvent { tunnel, at, message } in world.drain_tunnels(Ps::MAX) {
+        let start = world.start();
+        world.take_leaving(|TunnelEvent { tunnel, at, message }| {
             if let Ok(link) = u16::try_from(tunnel.0) {
-                joints.send(link, world.start().wrapped(at), message);
+                joints.send(link, start.wrapped(at), message);
             }
-        }
+        });
         let now = world.now();
         joints.flush(|link| world.tunnel_link(now, TunnelId(link.into()), None));
     }

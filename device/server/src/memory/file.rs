@@ -129,6 +129,18 @@ impl FileMap {
         self.is_there()
     }
 
+    /// Copies out of the file to other shared memory; `None` if the range is not inside, or the memory is lost.
+    ///
+    /// # Safety
+    /// `to .. to + len` is mapped and may be written, and no Rust object lies there.
+    pub(super) unsafe fn carry_out(&self, offset: usize, to: *mut u8, len: usize) -> Option<()> {
+        let from = self.range(offset, len)?;
+        // SAFETY: `range` has checked that the source lies inside the mapping, which lives as long as `self`; the caller vouches for `to`.
+        self.area.access(None, || unsafe { carry(to, from, len) });
+        fence(Ordering::Acquire);
+        self.is_there()
+    }
+
     fn range(&self, offset: usize, len: usize) -> Option<*mut u8> {
         let end = offset.checked_add(len)?;
         // `wrapping_add` stays inside the mapping, as just checked.

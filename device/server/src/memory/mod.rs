@@ -455,6 +455,25 @@ impl HostMemory {
         self.count(result)
     }
 
+    /// Copies what is at `iova` to shared memory of another kind, if it is in one window, and there at once. `false`: it is to be read.
+    ///
+    /// # Safety
+    /// `to .. to + len` is mapped and may be written, and no Rust object lies there.
+    pub(crate) unsafe fn carry_out(&self, iova: u64, to: *mut u8, len: usize) -> bool {
+        let mut done = false;
+        let found = self.each_part(iova, len, false, |part, n, deferred| {
+            done = match part {
+                Part::File { map, offset, .. } if n == len && !deferred.is_writing() => {
+                    // SAFETY: the caller vouches for it.
+                    unsafe { map.carry_out(offset, to, len) }.is_some()
+                }
+                _ => false,
+            };
+            Ok(())
+        });
+        found.is_ok() && done
+    }
+
     fn count(&self, result: Result<(), MemoryError>) -> Result<(), MemoryError> {
         if let Err(e) = result {
             self.failed.fetch_add(1, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use super::LinkError;
 use super::channel::{Channel, Heard};
 use super::ether::{HEADER, Stations};
 use crate::workers::line;
-use crate::workers::wire::{self, Leaving};
+use crate::workers::wire::{self, Behind, Leaving};
 
 /// Bytes that a message has besides a packet, at most.
 const AROUND: usize = 64;
@@ -111,7 +111,7 @@ impl NetLink {
     /// Writes a message down.
     fn put(&mut self, at: Ps, message: LinkMessage) {
         self.leaving.clear();
-        Leaving::new(at.0, message).put(|piece| self.leaving.extend_from_slice(piece));
+        Leaving::new(at.0, message).put(&mut Behind(&mut self.leaving));
     }
 
     /// A message leaves; the far side has it at `at` ([`NetLink::whole`]), and none follows that it has earlier.

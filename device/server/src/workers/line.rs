@@ -9,8 +9,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use hca_model::Ps;
 use hca_model::link::{LinkMessage, LinkPacket};
+use hca_model::{Ps, Sink};
 
 use super::ring::{Receiver, Sender, Slot};
 use super::wire::{self, Leaving};
@@ -140,7 +140,7 @@ impl Line {
         if self.backlog.is_empty() {
             let fill = |slot: &mut Slot<'_>| {
                 if let Some(leaving) = leaving.take() {
-                    leaving.put(|piece| slot.put(piece));
+                    leaving.put(slot);
                 }
             };
             self.written |= matches!(self.sender.push(len, fill), Ok(true));

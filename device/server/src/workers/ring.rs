@@ -8,20 +8,21 @@
 //! | 4096 | the ring: messages, each with its length (4) before it, up to a multiple of 8 | the sender |
 //!
 //! Neither side trusts the other: counts that can't be are an error that ends the link, and each byte of a message is copied out once,
-//! before it is looked at. Nobody sees anything of the other's but the ring: a packet's payload is put into it by its sender and taken out of it by
-//! its receiver. The other side is told after 64 KiB, and when a turn is over, since each count that both use is a trip between two
-//! cores.
+//! before it is looked at. Nobody sees anything of the other's but the ring: a packet's payload is put into it by its sender, right out of its
+//! guest's memory if it is there yet, and taken out of it by its receiver. The other side is told after 64 KiB, and when a turn is over, since
+//! each count that both use is a trip between two cores.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use anyhow::Context;
+use hca_model::{GuestMemory, Sink};
 use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 
-use crate::memory::copy;
+use crate::memory::{HostMemory, copy};
 
 /// Bytes of a ring: more than the input buffer of a lane that its packets go to.
 const RING: usize = 4 << 20;
@@ -153,12 +154,34 @@ pub(super) struct Slot<'a> {
     left: usize,
 }
 
-impl Slot<'_> {
-    /// The next bytes of the message. What goes beyond its length is left out.
-    pub(super) fn put(&mut self, data: &[u8]) {
+/// The next bytes of the message. What goes beyond its length is left out.
+impl Sink for Slot<'_> {
+    fn put(&mut self, data: &[u8]) {
         let data = data.get(..self.left).unwrap_or(data);
         self.shared.store(self.at, data);
         (self.at, self.left) = (self.at + data.len() as u64, self.left - data.len());
+    }
+
+    fn put_from(&mut self, memory: &dyn GuestMemory, iova: u64, len: usize) {
+        let mut bytes = Vec::new();
+        let (mut iova, mut left) = (iova, len.min(self.left));
+        while left > 0 {
+            let (offset, n) = Shared::place(self.at, left);
+            let host = memory.as_any().and_then(|any| any.downcast_ref::<HostMemory>());
+            // SAFETY: `place` keeps the piece inside the ring, which is mapped for writing as long as `shared`; no Rust object lies there, and it
+            // is mapped by nobody as guest memory: no client is ever given its file.
+            let copied =
+                host.is_some_and(|host| unsafe { host.carry_out(iova, self.shared.byte(offset), n) });
+            if !copied {
+                bytes.resize(n, 0);
+                if memory.read(iova, &mut bytes).is_err() {
+                    bytes.fill(0);
+                }
+                self.shared.store(self.at, &bytes);
+            }
+            (self.at, self.left) = (self.at + n as u64, self.left - n);
+            (iova, left) = (iova.wrapping_add(n as u64), left - n);
+        }
     }
 }
 
@@ -317,6 +340,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::memory::{Backing, Window};
 
     fn ends() -> (Sender, Receiver) {
         let file = memory().unwrap();
@@ -454,6 +478,48 @@ mod tests {
             bytes[..2].fill(value);
             assert_eq!(got, Ok(Some((5, bytes))));
         }
+    }
+
+    /// What is in a guest's memory comes into the ring from there, over the ring's end too, and whatever lies before and behind it; what can't be
+    /// read is nothing.
+    #[test]
+    fn bytes_come_out_of_guest_memory() {
+        const LEN: usize = 5000;
+        let file = memfd_create(c"guest", MFdFlags::MFD_CLOEXEC).unwrap();
+        ftruncate(&file, 0x4000).unwrap();
+        let host = HostMemory::new();
+        host.set_bus_master(true);
+        let window = Window { iova: 0x1000, size: 0x4000, readable: true, writable: true };
+        host.map(window, Backing::File { fd: file, offset: 0 }).unwrap();
+        let bytes: Vec<u8> = (0..0x4000).map(|i| (i * 7 + i / 256) as u8).collect();
+        host.write(0x1000, &bytes).unwrap();
+        let (mut sender, mut receiver) = ends();
+        let (mut ends_met, mut unmapped) = (0, 0);
+        for i in 0..2 * RING / LEN {
+            let before = sender.written;
+            // Now and then there are bytes that are not mapped: then none of the piece are there.
+            let from = (i * 331) % (0x4000 - LEN + 600);
+            let pushed = sender.push(LEN + 5, |slot| {
+                slot.put(b"abc");
+                slot.put_from(&host, 0x1000 + from as u64, LEN);
+                slot.put(b"de");
+            });
+            assert_eq!(pushed, Ok(true));
+            sender.tell();
+            let got = pop(&mut receiver).unwrap().unwrap();
+            receiver.tell();
+            let meets_end = before / RING as u64 != sender.written / RING as u64;
+            ends_met += u64::from(meets_end);
+            match bytes.get(from..from + LEN) {
+                Some(bytes) => assert!(got[3..LEN + 3] == *bytes, "{i}"),
+                None => unmapped += 1,
+            }
+            if from + LEN > 0x4000 && !meets_end {
+                assert!(got[3..LEN + 3].iter().all(|byte| *byte == 0), "{i}");
+            }
+            assert_eq!((&got[..3], &got[LEN + 3..]), (&b"abc"[..], &b"de"[..]), "{i}");
+        }
+        assert!(ends_met > 0 && unmapped > 0);
     }
 
     #[test]

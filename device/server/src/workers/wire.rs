@@ -17,7 +17,7 @@
 
 use hca_model::link::{Light, LinkMessage, LinkPacket, Session};
 use hca_model::link_layer::{Due, Packet};
-use hca_model::{LinkOffer, PortKind, Ps};
+use hca_model::{LinkOffer, PortKind, Ps, Sink};
 
 const PACKET: u8 = 1;
 const CREDIT: u8 = 2;
@@ -49,8 +49,8 @@ impl Leaving {
         put(8, &at.to_le_bytes());
         match message {
             LinkMessage::Packet(of) => {
-                let LinkPacket { packet: mut leaving, tail, credits, session } = of;
-                let due = match leaving.ready_for_link() {
+                let LinkPacket { packet: leaving, tail, credits, session } = of;
+                let due = match leaving.due_on_link() {
                     Due::Nothing => 0u8,
                     Due::Link => 1,
                     Due::All => 2,
@@ -87,19 +87,28 @@ impl Leaving {
         HEAD + self.packet.as_ref().map_or(0, Packet::len)
     }
 
-    /// Hands them to `put`, piece by piece.
-    pub(crate) fn put(self, mut put: impl FnMut(&[u8])) {
-        put(&self.head);
+    /// Hands them to `sink`, piece by piece.
+    pub(crate) fn put(self, sink: &mut dyn Sink) {
+        sink.put(&self.head);
         if let Some(packet) = self.packet {
-            packet.put_link(put);
+            packet.put_on_link(sink);
         }
     }
 
     /// All of them.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len());
-        self.put(|piece| bytes.extend_from_slice(piece));
+        self.put(&mut Behind(&mut bytes));
         bytes
+    }
+}
+
+/// Behind what is there already, in memory of our own.
+pub(crate) struct Behind<'a>(pub(crate) &'a mut Vec<u8>);
+
+impl Sink for Behind<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
     }
 }
 
@@ -310,9 +319,8 @@ mod tests {
                 // It is what its bytes say, and nothing else.
                 let again = Leaving::new(at, message.clone()).into_bytes();
                 prop_assert_eq!(&again[..], &bytes[..]);
-                if let LinkMessage::Packet(mut packet) = message {
+                if let LinkMessage::Packet(packet) = message {
                     let _ = packet.packet.parse();
-                    packet.packet.ready_for_link();
                     prop_assert_eq!(packet.packet.into_bytes().len(), bytes.len() - HEAD);
                 }
             }
