@@ -1,6 +1,6 @@
 //! Packets that have passed the receive pipeline: each goes to its queue pair, or to the adapter's agents.
 
-use hca_spec::ids::{Lid, Qpn};
+use hca_spec::ids::Qpn;
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::rules;
 use hca_spec::wire::Transport;
@@ -16,15 +16,11 @@ use crate::ground::time::Ps;
 use crate::link_layer::WrongGid;
 
 impl Executor<'_> {
-    /// Whether a packet on InfiniBand has the DLID of another port (IBTA 7.3.1). Directed management, and what never left the port, go by
-    /// other things; a port without a LID has none to compare.
+    /// Whether a packet was addressed to another port. Management of the subnet goes by other things.
     #[inline]
     fn is_for_another(&self, arrived: &Arrived) -> bool {
-        let path = arrived.path();
-        let Some(dlid) = path.ib().map(|ib| ib.dlid).filter(|_| !path.is_forced()) else { return false };
-        let Some(port) = self.core.chip.managed.port(arrived.port) else { return false };
-        let unicast = !dlid.is_multicast() && dlid != Lid::PERMISSIVE;
-        unicast && port.lid().0 != 0 && !port.is_own_lid(dlid) && arrived.repr().dest_qp != Qpn(0)
+        let port = self.core.chip.managed.port(arrived.port);
+        port.is_some_and(|port| arrived.path().is_for_another(port)) && arrived.repr().dest_qp != Qpn(0)
     }
 
     /// A packet has passed the receive pipeline: to its queue pair.
@@ -32,7 +28,7 @@ impl Executor<'_> {
     pub(crate) fn receive(&mut self, now: Ps, arrived: &Arrived) {
         let (path, repr, payload) = (arrived.path(), arrived.repr(), arrived.payload());
         if self.is_for_another(arrived) {
-            return tracing::debug!(hca = self.core.chip.name, %now, "packet dropped: its DLID is not the port's");
+            return tracing::debug!(hca = self.core.chip.name, %now, "packet dropped: its address is another port's");
         }
         if repr.dest_qp == MULTICAST_QP {
             return self.receive_multicast(now, arrived);

@@ -157,6 +157,15 @@ impl Path {
         }
     }
 
+    /// Whether a packet that came by it to that port, where it goes by addresses, is for another one. Of Ethernet, who takes frames asks that.
+    #[inline]
+    pub(crate) fn is_for_another(&self, port: &Port) -> bool {
+        match &self.link {
+            LinkAddress::Ib(address) => address.is_for_another(port),
+            LinkAddress::Eth(_) => false,
+        }
+    }
+
     /// Whether it leads back to its port, whatever addresses that has.
     pub(crate) fn is_forced(&self) -> bool {
         match &self.link {

@@ -412,7 +412,13 @@ mod tests {
         assert_eq!((w.atomic, w.masks), (Some((1, 2)), Some(Masks { log_size: 2, ..Masks::default() })));
         let w = whole(fa, 9, &doubles[..16], 8).unwrap();
         assert_eq!((w.atomic, w.masks), (Some((1, 2)), Some(Masks { log_size: 3, ..Masks::default() })));
-        for (opmod, len) in [(8, 8), (8, 2), (9, 4), (9, 16), (0, 8), (1, 8), (7, 2), (10, 16), (0xff, 8)] {
+        // Whether the buffer has that size is asked when the WQE is begun.
+        for (opmod, len) in [(8, 8), (8, 2), (9, 4), (9, 16)] {
+            let segments = if opmod == 8 { &words } else { &doubles };
+            let w = whole(cs, opmod, segments, len).unwrap();
+            assert_eq!((w.operand(), w.length), (1 << (opmod - 6), len.into()));
+        }
+        for (opmod, len) in [(0, 8), (1, 8), (7, 2), (10, 16), (0xff, 8)] {
             assert!(whole(cs, opmod, &doubles, len).is_err(), "{opmod:#x} {len}");
             assert!(whole(fa, opmod, &doubles[..16], len).is_err(), "{opmod:#x} {len}");
         }

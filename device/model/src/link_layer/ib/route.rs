@@ -50,6 +50,14 @@ impl Address {
         self.forced || port.is_own_lid(self.slid)
     }
 
+    /// Whether a packet that came to that port has the DLID of another one (IBTA 7.3.1). What never left its port has none that counts, and a
+    /// port without a LID none to compare.
+    #[inline]
+    pub(in crate::link_layer) fn is_for_another(&self, port: &Port) -> bool {
+        let unicast = !self.dlid.is_multicast() && self.dlid != Lid::PERMISSIVE && !self.forced;
+        unicast && port.lid().0 != 0 && !port.is_own_lid(self.dlid)
+    }
+
     /// What the completion of a receive says of the sender.
     #[inline]
     pub(in crate::link_layer) fn tell_source(&self, cqe: &mut Cqe) {
