@@ -44,9 +44,9 @@ const fn row(fault: &'static str, outcome: Outcome, script: &'static str) -> Row
     Row { fault, outcome, script, limit: 200, then: None, but: None }
 }
 
-/// A row that waits for time limits of the driver, or for the grace period of its reporter of fatal errors (a minute).
+/// A row that waits for time limits of the driver, up to some 400 s together, or for the grace period of its reporter of fatal errors (a minute).
 const fn patient(fault: &'static str, outcome: Outcome, script: &'static str) -> Row {
-    Row { fault, outcome, script, limit: 400, then: None, but: None }
+    Row { fault, outcome, script, limit: 900, then: None, but: None }
 }
 
 /// A row of an InfiniBand port, and what both hosts run behind it.
