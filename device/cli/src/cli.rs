@@ -508,10 +508,10 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     print_bytes(format!("{text}\n").as_bytes())
 }
 
-/// Prints bytes to stdout, as [`print`] does.
+/// Prints bytes to stdout, as [`print()`] does.
 ///
 /// # Errors
-/// Those of [`print`].
+/// Those of [`print()`].
 pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
