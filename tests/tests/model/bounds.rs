@@ -90,6 +90,31 @@ fn what_one_answer_completes_is_completed_in_pieces() {
     assert!(sends.iter().all(|(_, completion)| completion.status.is_ok()));
 }
 
+/// A request that waits for all before it has its turn when the last of them is complete, in however many events that is.
+#[test]
+fn what_waits_for_thousands_has_its_turn() {
+    const REQUESTS: u32 = 8192;
+    let options =
+        Options { cqes: 2 * REQUESTS, recv_requests: 4, send_blocks: REQUESTS, ..Options::default() };
+    let mut pair = rig::loopback(&options);
+    let sge = [pair.ends[0].sge(0, 8)];
+    pair.ends[0].qp.queue_send(&SendRequest::send(0, &sge)).expect("post");
+    let last = 4000;
+    for number in 1..=last {
+        let nop = SendRequest::new(number, SendOp::Nop, &[]);
+        pair.ends[0].qp.queue_send(&if number == last { nop.ordered() } else { nop }).expect("post");
+    }
+    pair.ends[0].qp.ring_doorbell(pair.hcas[0].bus_mut());
+    let simulation = pair.hcas[0].bus_mut().simulation().clone();
+    simulation.flush_stores(pair.hcas[0].bus_mut().hca());
+    simulation.run(Ps::from_us(500));
+    assert!(pair.try_sent(0).is_none(), "the peer has nowhere to put the first");
+    pair.recv(1, 0, 0, 8);
+    simulation.run(Ps::from_ms(50));
+    let sent = std::iter::from_fn(|| pair.try_sent(0)).map(|(number, _)| number);
+    assert!(sent.eq(0..=last));
+}
+
 /// Pieces of a list of a byte each, too few for marks in it; and bytes of a message, each of which is the last of such a list.
 const INNER: usize = 255;
 const OUTER: usize = 200;

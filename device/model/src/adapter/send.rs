@@ -604,8 +604,12 @@ impl Executor<'_> {
         self.core.write_due_completions(now, qp, now);
         match qp.state {
             // What is left is flushed.
-            QpState::Error | QpState::SqError => self.core.drain(now, qp),
+            QpState::Error | QpState::SqError => return self.core.drain(now, qp),
             _ => self.core.retire(now, qp),
+        }
+        // What waits for all before it to be complete had its turn when the first of them were.
+        if qp.sends() && qp.is_waiting_for_responses() && qp.requester.is_idle() {
+            self.core.ask_turn(now, qp);
         }
     }
 
