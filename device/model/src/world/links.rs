@@ -13,6 +13,7 @@ use hca_spec::mad::port_state;
 
 use super::config::ConfigError;
 use super::pause::Asked;
+use super::tunnel::COPIES;
 use super::{Class, Event, World};
 use crate::faults::ModuleError;
 use crate::ground::epoch::Rebase;
@@ -101,8 +102,8 @@ pub(super) struct End {
     holds: u16,
     /// Of these, without credits, what leaves later: when, of which lane, and how many.
     leaving: VecDeque<(Ps, u8, u8)>,
-    /// Blocks of packets that are on their way here from outside this world, without credits.
-    coming: u32,
+    /// Bytes of packets that are on their way here from outside this world, without credits.
+    coming: usize,
 }
 
 impl End {
@@ -142,21 +143,21 @@ impl End {
         fits
     }
 
-    /// A packet of so many blocks comes from outside this world, without credits, and will be here in `time`. False: together with what is
-    /// on its way already it is more than the line carries until then, and `room` blocks beside. Who keeps to the line's rate never meets
-    /// that.
-    pub(super) fn expect(&mut self, blocks: u32, time: Ps, room: u32) -> bool {
-        let coming = self.coming.saturating_add(blocks);
-        let beyond = coming.saturating_sub(room) as usize;
-        let fits = beyond == 0 || self.line.serialisation(beyond.saturating_mul(BLOCK)) <= time;
+    /// A packet of `len` bytes comes from outside this world, without credits, and will be here in `time`. False: together with what is
+    /// on its way already it is more than the line carries until then, with a copy of everything, and `room` blocks beside. Who keeps to the
+    /// line's rate never meets that: its packets have at least the time of their bytes.
+    pub(super) fn expect(&mut self, len: usize, time: Ps, room: u32) -> bool {
+        let coming = self.coming.saturating_add(len);
+        let beyond = coming.saturating_sub(BLOCK.saturating_mul(room as usize));
+        let fits = beyond == 0 || self.line.serialisation(beyond) <= time.times(COPIES.into());
         self.coming = if fits { coming } else { self.coming };
         fits
     }
 
-    /// A packet of so many blocks that was expected is here, or too late.
+    /// A packet of `len` bytes that was expected is here, or too late.
     #[inline]
-    pub(super) fn came(&mut self, blocks: u8) {
-        self.coming = self.coming.saturating_sub(blocks.into());
+    pub(super) fn came(&mut self, len: usize) {
+        self.coming = self.coming.saturating_sub(len);
     }
 
     /// Blocks that are taken, by lane, of those of which some are.

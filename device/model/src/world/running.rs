@@ -66,7 +66,7 @@ impl World {
             Event::Hca { hca, function, epoch, event } => self.event_of(hca, function, epoch, event),
             Event::Arrive { hca, port, packet, ingress } => self.arrive(at, hca, port, packet, ingress),
             Event::Forward(forwarded) => {
-                self.came(forwarded.ingress);
+                self.came(forwarded.ingress, forwarded.packet.len());
                 match self.is_current(forwarded.ingress) {
                     true => self.switch_arrive(*forwarded),
                     false => self.leave_buffer(forwarded.ingress),

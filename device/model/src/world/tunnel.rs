@@ -38,7 +38,7 @@ const LONGEST: usize = MAX_PAYLOAD + 256;
 /// be slowed.
 const OVERSIZE: usize = 32;
 /// Copies that a link makes of packets take room and no credits: with them there is so many times what the sender knows of.
-const COPIES: u32 = 2;
+pub(super) const COPIES: u32 = 2;
 
 /// Bytes of the longest packet that a port of that kind takes.
 const fn longest(kind: PortKind) -> usize {
@@ -117,7 +117,7 @@ impl World {
                         let known = blocks(near.near_light().buffer.unwrap_or(u32::MAX) as usize);
                         near.hold(lane, taken, known.saturating_mul(COPIES))
                     }
-                    false => near.expect(needed, at.since(self.now), beside),
+                    false => near.expect(packet.len(), at.since(self.now), beside),
                 };
             if !fits {
                 tracing::debug!("packet by tunnel {} dropped: too long, or no room for it", tunnel.0);
@@ -207,7 +207,7 @@ impl World {
         let fits = packet.len() <= longest(packet.kind())
             && match credits_count {
                 true => near.hold(lane, n, room),
-                false => near.expect(n, Ps::ZERO, room),
+                false => near.expect(packet.len(), Ps::ZERO, room),
             };
         if !fits {
             tracing::debug!("packet by tunnel {} dropped: too long, or no room in lane {lane}", tunnel.0);
