@@ -273,7 +273,7 @@ impl Sink for Bytes {
 fn passed(event: TunnelEvent) -> TunnelEvent {
     let TunnelEvent { tunnel, at, mut message } = event;
     if let LinkMessage::Packet(leaving) = &mut message {
-        let (kind, due, len) = (leaving.packet.kind(), leaving.packet.due_on_link(), leaving.packet.len());
+        let (kind, due, len) = (leaving.packet.kind(), leaving.packet.due(), leaving.packet.len());
         let mut bytes = Bytes(Vec::new());
         let packet = std::mem::replace(&mut leaving.packet, Packet::from_bytes(Vec::new()));
         packet.put_on_link(&mut bytes);

@@ -345,8 +345,8 @@ impl Packet {
         }
     }
 
-    /// Which of its bytes' checksums nobody computed.
-    fn due(&self) -> Due {
+    /// Which of its bytes' checksums nobody computed, as they are right by construction.
+    pub fn due(&self) -> Due {
         match self.0.form {
             Form::Built => Due::All,
             Form::Bytes(due) => due,
@@ -490,13 +490,8 @@ impl Packet {
         bytes
     }
 
-    /// Which checksums nobody has computed, as they are right by construction, of a packet that goes over a link that garbles nothing, by
-    /// [`Packet::put_on_link`].
-    pub fn due_on_link(&self) -> Due {
-        self.due()
-    }
-
-    /// Hands its bytes on such a link to `sink`: [`Packet::len`] of them. Payload in its sender's memory is as it is there now.
+    /// Hands its bytes on a link that garbles nothing to `sink`, without the checksums that are [`Packet::due`]: [`Packet::len`] of them.
+    /// Payload in its sender's memory is as it is there now.
     pub fn put_on_link(self, sink: &mut dyn Sink) {
         let body = &*self.0;
         match body.form {

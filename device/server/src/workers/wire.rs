@@ -50,7 +50,7 @@ impl Leaving {
         match message {
             LinkMessage::Packet(of) => {
                 let LinkPacket { packet: leaving, tail, credits, session } = of;
-                let due = match leaving.due_on_link() {
+                let due = match leaving.due() {
                     Due::Nothing => 0u8,
                     Due::Link => 1,
                     Due::All => 2,
