@@ -28,7 +28,8 @@ layout! {
         SIGNATURE: 0x8 [31:24];
         /// Initiators of dynamic connections with streams: the stream.
         DCI_STREAM_CHANNEL_ID: 0x8 [23:8];
-        /// Fence mode.
+        /// Fence mode: 0 none; 1 small, waits for changes of keys; 2 and 4 wait for reads and atomics too; 3 strong ordering, waits until all
+        /// before it is complete.
         FM: 0x8 [7:5];
         /// Completion: see `CE_*`.
         CE: 0x8 [3:2];

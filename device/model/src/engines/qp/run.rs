@@ -2,8 +2,8 @@
 //! worked out once, and their payload stays in memory until their receiver takes it.
 //!
 //! The message is one that the queue pair sends, or the response to a read of its peer's. Neither its first nor its last packet
-//! is in a run: they have headers of their own; nor is the one before the last of a write with immediate. What makes the packets of a run other than they were planned ends it: a
-//! change of keys, of the path, of the queue pair's state.
+//! is in a run: they have headers of their own; nor is the one before the last of a write with immediate, which may ask for a credit.
+//! What makes the packets of a run other than they were planned ends it: a change of keys, of the path, of the queue pair's state.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
