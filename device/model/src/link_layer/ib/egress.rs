@@ -29,9 +29,16 @@ struct Credits {
     free: Option<u32>,
     /// What comes free, by time.
     coming: VecDeque<(Ps, u32)>,
+    /// What packets have taken, and was not given back: no more can come free, whatever the peer says.
+    taken: u32,
 }
 
 impl Credits {
+    /// A buffer that is empty, with room for so many; `None`: without end.
+    fn of(free: Option<u32>) -> Self {
+        Self { free, ..Self::default() }
+    }
+
     /// When so many were or will be here; `None`: that is not known yet.
     fn when(&self, wanted: u32) -> Option<Ps> {
         let Some(mut have) = self.free else { return Some(Ps::ZERO) };
@@ -58,16 +65,21 @@ impl Credits {
             *free = free.saturating_add(n);
         }
         *free = free.saturating_sub(wanted);
+        self.taken = self.taken.saturating_add(wanted);
     }
 
+    /// So many come free at `at`. What the peer never had is left out, so that there are at most as many of these as packets were sent
+    /// into its buffer.
     #[inline]
     fn add(&mut self, at: Ps, n: u32) {
-        if self.free.is_none() {
+        let n = n.min(self.taken);
+        if n == 0 || self.free.is_none() {
             return;
         }
+        self.taken -= n;
         match self.coming.back() {
             Some((last, _)) if *last > at => {
-                let place = self.coming.iter().rposition(|(t, _)| *t <= at).map_or(0, |p| p + 1);
+                let place = self.coming.partition_point(|(other, _)| *other <= at);
                 self.coming.insert(place, (at, n));
             }
             _ => self.coming.push_back((at, n)),
@@ -204,8 +216,7 @@ impl<H> Egress<H> {
     /// The link trained: the peer's buffers are empty, with room for so many bytes in each lane; `None`: without end.
     pub(crate) fn train(&mut self, room: Option<usize>) {
         for lane in self.lanes.iter_mut().take(VL15.into()) {
-            lane.credits =
-                Credits { free: room.map(|bytes| (bytes / BLOCK) as u32), coming: VecDeque::new() };
+            lane.credits = Credits::of(room.map(|bytes| (bytes / BLOCK) as u32));
         }
         self.paused = [Ps::ZERO; LANES];
         self.held = self.limited;
@@ -522,7 +533,7 @@ impl<H> Egress<H> {
 
 impl Rebase for Credits {
     fn rebase(&mut self, by: Ps) {
-        let Self { free: _, coming } = self;
+        let Self { free: _, coming, taken: _ } = self;
         coming.iter_mut().for_each(|(at, _)| at.rebase(by));
     }
 }
@@ -619,6 +630,27 @@ mod tests {
         let far = Ps::from_us(1);
         assert_eq!(sent(&mut e, far).0, [(1, Ps(100) + TIME), (2, Ps(100) + TIME.times(2))]);
         assert!(!e.is_waiting() && e.take_waits() == 0);
+    }
+
+    /// Whatever the peer says of its buffer, there is no more room than there was, and no more is kept of it than packets were sent.
+    #[test]
+    fn credits_that_no_packet_took_are_none() {
+        let mut e = port(Some(2 * 17 * BLOCK));
+        for hold in 0..5 {
+            e.push(Ps::ZERO, Ps::MAX, packet(1, PAYLOAD), hold).unwrap();
+        }
+        let far = Ps::from_us(10);
+        assert_eq!(sent(&mut e, far).0.len(), 2);
+        for i in 0..1000 {
+            // Of a lane that sends nothing, nothing at all, and all that there may be.
+            let _ = e.credit(far, 2, 5, far + Ps(i));
+            let _ = e.credit(far, 1, 0, far + Ps(i));
+        }
+        for i in 0..1000 {
+            let _ = e.credit(far, 1, u32::MAX, far + Ps(i));
+        }
+        assert_eq!((e.lanes[1].credits.coming.len(), e.lanes[2].credits.coming.len()), (1, 0));
+        assert_eq!(sent(&mut e, far + TIME.times(9)).0.len(), 2, "two fit again, and no more");
     }
 
     #[test]

@@ -138,7 +138,8 @@ impl Egress<()> {
     /// Whether packets that leave one after the other from now on, `gap` apart, find as many credits as the one that left at `now`: what
     /// comes free is one packet's credits, `gap` apart, the last at `last`.
     pub(crate) fn has_regular_credits(&self, lifted: &Lifted, now: Ps, gap: Ps, last: Ps) -> bool {
-        let Some(Credits { free, coming }) = self.lanes.get(usize::from(lifted.vl)).map(|lane| &lane.credits)
+        let Some(Credits { free, coming, .. }) =
+            self.lanes.get(usize::from(lifted.vl)).map(|lane| &lane.credits)
         else {
             return false;
         };
