@@ -282,11 +282,11 @@ impl Outlet {
         }
     }
 
-    /// Whether one of the packets that wait is such.
-    pub(crate) fn queues(&self, such: impl Fn(&Packet) -> bool) -> bool {
+    /// Of the packets that wait, the first that is such.
+    pub(crate) fn first(&self, such: impl Fn(&Packet) -> bool) -> Option<&Packet> {
         match self {
-            Self::Ib(room) => room.egress.queues(such),
-            Self::Eth(room) => room.egress.queues(such),
+            Self::Ib(room) => room.egress.first(such),
+            Self::Eth(room) => room.egress.first(such),
         }
     }
 }

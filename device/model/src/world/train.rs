@@ -12,7 +12,7 @@
 //! The payload of its packets stays in their sender's memory until their receiver takes it. Whatever could let the sender
 //! have its memory back before that cuts the train: its packets get their bytes and their events go to the heap. That is
 //! so before a command of the sender's driver is executed, before its queue pair hears anything but that packets were
-//! received (or, of a train of responses, further reads and responses to its own), before a timer of the queue pair, the link or the memory's owner does something, and when a work request has
+//! received which were (or, of a train of responses, further reads and responses to its own), before a timer of the queue pair, the link or the memory's owner does something, and when a work request has
 //! changed keys, before its completion is seen. What others send in between waits with the train's packets for the units and
 //! the link, as always, and cuts nothing.
 
@@ -27,13 +27,14 @@ use super::flow::Ended;
 use super::pace::Pace;
 use super::stages::{Stage, earlier};
 use super::track::Way;
-use super::{Class, Event, World};
+use super::{Class, Event, TunnelEvent, World};
 use crate::adapter::core::{Arrived, Departing, HcaEvent};
 use crate::engines::qp::replies::Verdict;
 use crate::engines::qp::run::Half;
 use crate::ground::node::{HcaId, PortRef};
 use crate::ground::region::Region;
 use crate::ground::time::{Key, Ps};
+use crate::link::{LinkMessage, LinkPacket};
 use crate::link_layer::{Packet, blocks};
 use crate::wire::Repr;
 
@@ -595,10 +596,38 @@ impl World {
 
     /// Cuts the trains that an event which is about to happen cuts.
     fn cut_by(&mut self, event: &Event) {
-        while let Some(i) = self.trains.iter().position(|train| train.is_cut_by(event)) {
+        while let Some(i) = self
+            .trains
+            .iter()
+            .position(|train| train.is_cut_by(event) || self.is_acknowledged_early(train, event))
+        {
             let train = self.trains.swap_remove(i);
             self.cut(train);
         }
+    }
+
+    /// Whether the sender of a train hears that its peer has received a packet whose payload is in the sender's memory yet. None that keeps to
+    /// the rules says so, but anybody may: what is complete then is to be what it was, whenever its packets leave.
+    fn is_acknowledged_early(&self, train: &Train, event: &Event) -> bool {
+        let Event::Hca { hca, event: HcaEvent::Receive(arrived), .. } = event else { return false };
+        let repr = arrived.repr();
+        if *hca != train.from || repr.dest_qp != train.qpn || train.half != Half::Requester {
+            return false;
+        }
+        let told = |packet: &Packet| packet.is_referring() && repr.psn.since(packet.repr().psn) >= 0;
+        let mut staged = train.packets.iter().filter_map(VecDeque::front);
+        if staged.any(|(_, packet)| told(packet)) {
+            return true;
+        }
+        let out = self.hcas.get(hca.0).and_then(|hca| hca.chip.ports.get(train.way.from_port));
+        if out.and_then(|out| out.outlet.first(Packet::is_referring)).is_some_and(told) {
+            return true;
+        }
+        let left = |event: &TunnelEvent| match &event.message {
+            LinkMessage::Packet(LinkPacket { packet, .. }) => told(packet),
+            _ => false,
+        };
+        train.way.leads_out() && self.left_referring > 0 && self.tunnel_events.values().any(left)
     }
 
     /// After an event: a train that is through is none any more, and one whose queue pair failed is cut.
@@ -618,7 +647,7 @@ impl World {
         let Some(function) = hca.functions.first() else { return false };
         function.qps.get(train.qpn.0).is_some_and(|qp| {
             let out = hca.chip.ports.get(train.way.from_port);
-            let waits = || out.is_some_and(|out| out.outlet.queues(Packet::is_referring));
+            let waits = || out.is_some_and(|out| out.outlet.first(Packet::is_referring).is_some());
             qp.may_send_runs(train.half)
                 && function.state.key_changes == train.keys
                 && (qp.run.is_some()

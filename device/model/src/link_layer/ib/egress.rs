@@ -262,9 +262,10 @@ impl<H> Egress<H> {
             .for_each(|queued| queued.packet.fetch_payload());
     }
 
-    /// Whether one of the packets that wait is such.
-    pub(crate) fn queues(&self, such: impl Fn(&Packet) -> bool) -> bool {
-        self.waiting != 0 && self.lanes.iter().flat_map(|lane| &lane.queue).any(|queued| such(&queued.packet))
+    /// Of the packets that wait, the first of a lane that is such.
+    pub(crate) fn first(&self, such: impl Fn(&Packet) -> bool) -> Option<&Packet> {
+        let lanes = if self.waiting == 0 { &[] } else { self.lanes.as_slice() };
+        lanes.iter().flat_map(|lane| &lane.queue).map(|queued| &queued.packet).find(|packet| such(packet))
     }
 
     /// The subnet manager wrote the arbitration tables.

@@ -100,7 +100,7 @@ impl World {
     pub(in crate::world) fn flow_beside_next(&self) -> Option<(Key, usize)> {
         let Suspended { from, flow } = self.flow.as_ref()?;
         let (i, train) = self.trains.iter().enumerate().find(|(_, train)| train.from == *from)?;
-        let passes = self.heap.peek().is_some_and(|event| train.lets_pass(event, flow.peer()));
+        let passes = self.heap.peek().is_some_and(|event| train.lets_pass(event, flow));
         passes.then_some((self.heap.next_key()?, i))
     }
 
@@ -114,7 +114,7 @@ impl World {
         pace: &mut impl Pace,
     ) -> Ended {
         let Some(key) = self.heap.next_key().filter(|key| *key < others) else { return Ended::Before };
-        if !self.heap.peek().is_some_and(|event| train.lets_pass(event, flow.peer())) {
+        if !self.heap.peek().is_some_and(|event| train.lets_pass(event, flow)) {
             return Ended::Before;
         }
         let effects = self.has_effects();
@@ -267,8 +267,9 @@ impl World {
 
 impl Train {
     /// Whether an event of the heap changes nothing of its flow but what is asked for behind it: an acknowledgement is made, leaves, comes
-    /// back, and is received; or a further read, if it is responses that flow.
-    fn lets_pass(&self, event: &Event, peer: Qpn) -> bool {
+    /// back, and is received, of packets that have come; or a further read, if it is responses that flow.
+    fn lets_pass(&self, event: &Event, flow: &Flow) -> bool {
+        let peer = flow.peer();
         let Way { to, to_port, from_port, .. } = self.way;
         let (turns, operation) = match self.half {
             Half::Requester => (Half::Responder, Operation::Acknowledge),
@@ -291,6 +292,7 @@ impl Train {
                 arrived.port == from_port
                     && goes_back(arrived.packet(), self.qpn)
                     && !self.is_cut_by_packet(arrived.repr())
+                    && (self.half == Half::Responder || arrived.repr().psn.since(flow.next) < 0)
             }
             Event::Arrive { hca, port, packet, .. } if *hca == self.from => {
                 *port == from_port && goes_back(packet, self.qpn)
