@@ -270,7 +270,7 @@ impl Sink for Bytes {
 }
 
 /// A message as it comes to another process.
-fn passed(event: TunnelEvent) -> TunnelEvent {
+pub fn passed(event: TunnelEvent) -> TunnelEvent {
     let TunnelEvent { tunnel, at, mut message } = event;
     if let LinkMessage::Packet(leaving) = &mut message {
         let (kind, due, len) = (leaving.packet.kind(), leaving.packet.due(), leaving.packet.len());

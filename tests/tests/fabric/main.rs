@@ -8,6 +8,7 @@ mod losses;
 mod manager;
 mod migration;
 mod netsim;
+mod outside;
 mod parts;
 mod ports;
 mod recordings;

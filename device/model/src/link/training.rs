@@ -53,7 +53,7 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[must_use]
 pub(crate) struct TrainingStep {
-    /// The link, or its training, was lost.
+    /// The link was lost: it was up. Of a training that is lost nobody but the ends of the link has heard.
     pub(crate) lost: bool,
     /// Tells the other end.
     pub(crate) tell: Option<Light>,
@@ -143,8 +143,9 @@ impl Training {
         Some(agreed)
     }
 
+    /// Nothing is up, or trains. Returns whether it was up.
     fn fall(&mut self) -> bool {
-        std::mem::take(&mut self.state) != State::Down
+        std::mem::take(&mut self.state) == State::Up
     }
 
     fn train(&mut self) -> Option<u32> {
@@ -210,7 +211,8 @@ mod tests {
         // So does a light of the far end, whatever it tells.
         let step = end.light(Light { session: 8, ..far });
         assert!(step.lost && step.tell.is_none() && step.train.is_some());
-        assert!(end.light(Light { session: 9, offer: None, ..far }).lost);
+        let step = end.light(Light { session: 9, offer: None, ..far });
+        assert!(!step.lost && step.train.is_none(), "it was training");
         assert_eq!(end.update(None, false).train, None);
     }
 

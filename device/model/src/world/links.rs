@@ -102,8 +102,8 @@ pub(super) struct End {
     holds: u16,
     /// Of these, without credits, what leaves later: when, of which lane, and how many.
     leaving: VecDeque<(Ps, u8, u8)>,
-    /// Bytes of packets that are on their way here from outside this world, without credits.
-    coming: usize,
+    /// Until when packets that came from outside this world, without credits, fill the line.
+    filled: Ps,
 }
 
 impl End {
@@ -143,21 +143,16 @@ impl End {
         fits
     }
 
-    /// A packet of `len` bytes comes from outside this world, without credits, and will be here in `time`. False: together with what is
-    /// on its way already it is more than the line carries until then, with a copy of everything, and `room` blocks beside. Who keeps to the
-    /// line's rate never meets that: its packets have at least the time of their bytes.
-    pub(super) fn expect(&mut self, len: usize, time: Ps, room: u32) -> bool {
-        let coming = self.coming.saturating_add(len);
-        let beyond = coming.saturating_sub(BLOCK.saturating_mul(room as usize));
-        let fits = beyond == 0 || self.line.serialisation(beyond) <= time.times(COPIES.into());
-        self.coming = if fits { coming } else { self.coming };
+    /// A packet of `len` bytes comes from outside this world, without credits, and is here at `at`. False: what came before it fills the line
+    /// until later than that, by more than `room` blocks take. Who keeps to the line's rate never meets that, were there a copy of everything.
+    /// It depends on the times of packets alone, not on when they are heard of.
+    pub(super) fn expect(&mut self, len: usize, at: Ps, room: u32) -> bool {
+        let begin = self.filled.max(at);
+        let fits = begin.since(at) <= self.line.serialisation(BLOCK.saturating_mul(room as usize));
+        if fits {
+            self.filled = begin + Ps(self.line.serialisation(len).0 / u64::from(COPIES));
+        }
         fits
-    }
-
-    /// A packet of `len` bytes that was expected is here, or too late.
-    #[inline]
-    pub(super) fn came(&mut self, len: usize) {
-        self.coming = self.coming.saturating_sub(len);
     }
 
     /// Blocks that are taken, by lane, of those of which some are.
@@ -318,7 +313,7 @@ impl World {
                 counted,
                 asked: Asked::default(),
                 leaving: VecDeque::new(),
-                coming: 0,
+                filled: Ps::ZERO,
                 held: [0; LANES],
                 holds: 0,
             }
@@ -487,8 +482,8 @@ impl World {
         if step.lost {
             tracing::debug!(now = %self.now, "link {number} is down at {port}");
             if let Some(near) = self.links.get_mut(number).and_then(|l| l.ends.get_mut(end)) {
-                // What is still on its way here is void, and takes no room.
-                near.empty();
+                // What is still on its way here is void. It takes room until it is here: whoever sends it may say what he likes of the link.
+                near.asked.forget();
             }
             self.set_port_link(port, None, None);
         }
@@ -627,11 +622,12 @@ impl Rebase for End {
             counted: _,
             asked,
             held: _,
-            coming: _,
+            filled,
             holds: _,
             leaving,
         } = self;
         asked.rebase(by);
+        filled.rebase(by);
         leaving.iter_mut().for_each(|(at, _, _)| at.rebase(by));
     }
 }

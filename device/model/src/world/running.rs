@@ -65,13 +65,10 @@ impl World {
         match event {
             Event::Hca { hca, function, epoch, event } => self.event_of(hca, function, epoch, event),
             Event::Arrive { hca, port, packet, ingress } => self.arrive(at, hca, port, packet, ingress),
-            Event::Forward(forwarded) => {
-                self.came(forwarded.ingress, forwarded.packet.len());
-                match self.is_current(forwarded.ingress) {
-                    true => self.switch_arrive(*forwarded),
-                    false => self.leave_buffer(forwarded.ingress),
-                }
-            }
+            Event::Forward(forwarded) => match self.is_current(forwarded.ingress) {
+                true => self.switch_arrive(*forwarded),
+                false => self.leave_buffer(forwarded.ingress),
+            },
             Event::Agent(forwarded) => self.switch_agent(&forwarded),
             Event::SwitchTurn { switch, port } => self.switch_pump(switch, port),
             Event::SwitchPoll(switch) => self.switch_poll(switch),

@@ -265,20 +265,9 @@ impl World {
         }
     }
 
-    /// A packet of `len` bytes that came by a link is there, and no longer on its way.
-    pub(super) fn came(&mut self, ingress: Ingress, len: usize) {
-        if let Ingress::Link { number, end, owed: false, .. } = ingress
-            && let Some(near) =
-                self.links.get_mut(number as usize).and_then(|l| l.ends.get_mut(usize::from(end)))
-        {
-            near.came(len);
-        }
-    }
-
     /// A packet is at a port of an adapter. Without credits it is dropped if the input buffer has no room for it.
     #[inline]
     pub(super) fn arrive(&mut self, at: Ps, id: HcaId, port: u8, packet: Packet, ingress: Ingress) {
-        self.came(ingress, packet.len());
         if !self.is_current(ingress) {
             return self.leave_buffer(ingress);
         }

@@ -104,26 +104,26 @@ impl World {
         let Some(near) = link.ends.get_mut(end) else { return };
         near.without_credits = false;
         if let LinkMessage::Packet(LinkPacket { packet, credits, .. }) = &mut message {
-            if packet.kind() != kind {
-                // Its bytes came from another process, which did not say what they are.
-                let bytes = std::mem::replace(packet, Packet::from_bytes(Vec::new())).into_bytes();
-                *packet = Packet::from_link(kind, bytes);
-            }
             let (lane, needed) = (packet.lane(), blocks(packet.len()));
             let taken = if packet.is_management() { 0 } else { needed };
-            let fits = packet.len() <= longest(packet.kind())
+            let fits = packet.kind() == kind
+                && packet.len() <= longest(kind)
                 && match credits_count {
                     true => {
                         let known = blocks(near.near_light().buffer.unwrap_or(u32::MAX) as usize);
                         near.hold(lane, taken, known.saturating_mul(COPIES))
                     }
-                    false => near.expect(packet.len(), at.since(self.now), beside),
+                    false => near.expect(packet.len(), at, beside),
                 };
             if !fits {
-                tracing::debug!("packet by tunnel {} dropped: too long, or no room for it", tunnel.0);
+                tracing::debug!(
+                    "packet by tunnel {} dropped: none of this link, too long, or no room for it",
+                    tunnel.0
+                );
                 return self.count_overrun(port, lane);
             }
-            *credits = if *credits == 0 { 0 } else { u16::try_from(taken).unwrap_or(u16::MAX) };
+            let owed = credits_count && *credits > 0;
+            *credits = if owed { u16::try_from(taken).unwrap_or(u16::MAX) } else { 0 };
         }
         // The connector's time may be over, but not yet the PHY's. What is late comes next: what it changes has yet to be seen.
         let earliest = (self.now + Ps(1)).since(self.port_latency(LinkEnd::Port(port)));
@@ -207,7 +207,7 @@ impl World {
         let fits = packet.len() <= longest(packet.kind())
             && match credits_count {
                 true => near.hold(lane, n, room),
-                false => near.expect(packet.len(), Ps::ZERO, room),
+                false => near.expect(packet.len(), self.now, room),
             };
         if !fits {
             tracing::debug!("packet by tunnel {} dropped: too long, or no room in lane {lane}", tunnel.0);
