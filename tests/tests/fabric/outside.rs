@@ -195,6 +195,7 @@ fn frames_are_frames_whatever_they_say() {
     for _ in 0..FRAMES {
         deliver(Packet::frame(vec![0xff; 1500]), 24);
     }
+    simulation.run(Ps::from_us(2));
     let frames = simulation.world(|w, _| w.ethernet_counters(HcaId(1)).expect("of Ethernet").rx.frames);
     assert_eq!((frames, dropped()), (FRAMES, 0));
     assert!(left(&simulation).is_empty(), "nobody is given credits");
