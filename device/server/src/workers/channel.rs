@@ -1,6 +1,6 @@
 //! What the supervisor tells a worker: notes with descriptors, over a socket that keeps them apart.
 //!
-//! A worker says nothing over it; that it ends is seen at the socket's end.
+//! A worker can say nothing over it; that it ends is seen at the socket's end.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, sendmsg, shutdown, socketpair,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::socket;
@@ -67,6 +69,8 @@ pub(super) struct Inbox(OwnedFd);
 pub(super) fn channel() -> anyhow::Result<(Channel, OwnedFd)> {
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
         .context("socketpair")?;
+    // What a worker sent would be closed here, unread, and closing descriptors can take as long as it likes.
+    shutdown(ours.as_raw_fd(), Shutdown::Read).context("shutdown")?;
     Ok((Channel(ours), theirs))
 }
 
@@ -111,7 +115,7 @@ impl Channel {
         }
     }
 
-    /// To wait for the worker's end.
+    /// To wait for the worker's end, which is a hang-up.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -192,7 +196,24 @@ mod tests {
     #[test]
     fn a_worker_that_is_gone_is_noticed() {
         let (channel, inbox) = channel().unwrap();
+        let ended = |channel: &Channel| {
+            poll(&mut [PollFd::new(channel.as_fd(), PollFlags::empty())], PollTimeout::ZERO).unwrap() > 0
+        };
+        channel.send(&Note::Serve, &[]).unwrap();
+        assert!(!ended(&channel));
         drop(inbox);
+        assert!(ended(&channel));
         assert!(channel.send(&Note::Serve, &[]).is_err());
+    }
+
+    /// Nothing that it sends is there to be dropped here.
+    #[test]
+    fn a_worker_can_say_nothing() {
+        let (channel, inbox) = channel().unwrap();
+        let send =
+            || sendmsg::<()>(inbox.as_raw_fd(), &[IoSlice::new(b"x")], &[], MsgFlags::MSG_NOSIGNAL, None);
+        assert_eq!(send(), Err(Errno::EPIPE));
+        channel.send(&Note::Serve, &[]).unwrap();
+        assert_eq!(Inbox::new(inbox).receive(false).unwrap().unwrap().0, Note::Serve);
     }
 }

@@ -1,19 +1,20 @@
 //! One end of a link to another worker: a ring to it, a ring from it, and a bell to wake who sleeps.
 //!
-//! The bell is a pair of sockets, since each end then has its own flags: what a peer does to its end, ours never blocks. It also
-//! tells when the peer is gone. A peer that breaks the rules, or takes nothing while much waits for it, is treated as gone: the link
-//! is dark until there is a new one.
+//! The bell is a pair of sockets, since each end then has its own flags and locks: what a peer does to its end, ours [never
+//! blocks](super::wary). It also tells when the peer is gone. A peer that breaks the rules, or takes nothing while much waits for it, is treated as
+//! gone: the link is dark until there is a new one.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 
 use hca_model::link::{LinkMessage, LinkPacket};
 use hca_model::{Ps, Sink};
 
 use super::ring::{Receiver, Sender, Slot};
+use super::wary::{self, Wary};
 use super::wire::{self, Leaving};
+use crate::closer::Closer;
 
 /// Messages taken before the others of the engine get their turn.
 const TURN: usize = 128;
@@ -26,6 +27,9 @@ const LONGEST: Ps = Ps::from_ms(1);
 /// What MAC and PHY of a peer may take, as it says: an Ethernet switch keeps memory for what comes meanwhile, at the cost of other tenants. Those of profiles
 /// take up to 0.1 us.
 const LONGEST_PHY: Ps = Ps::from_us(1);
+
+/// Why a peer is gone whose end of the bell is closed.
+const ENDED: &str = "it has ended";
 
 /// What came of a link.
 #[derive(Debug)]
@@ -41,7 +45,8 @@ pub(super) enum Taken {
 pub(super) struct Line {
     sender: Sender,
     receiver: Receiver,
-    bell: UnixStream,
+    /// `None`: the peer is gone.
+    bell: Option<Wary>,
     /// What found no room in the ring.
     backlog: VecDeque<Vec<u8>>,
     backlog_bytes: usize,
@@ -49,7 +54,6 @@ pub(super) struct Line {
     credit: Option<(u64, LinkMessage)>,
     /// Something was written since the peer was looked after.
     written: bool,
-    lost: bool,
     pub(super) sent: u64,
     pub(super) received: u64,
 }
@@ -59,28 +63,31 @@ pub(super) struct Line {
 /// # Errors
 /// The system does not give it.
 pub(super) fn make() -> anyhow::Result<(OwnedFd, [OwnedFd; 2])> {
-    let (a, b) = UnixStream::pair()?;
-    Ok((super::ring::memory()?, [a.into(), b.into()]))
+    let (a, b) = wary::pair()?;
+    Ok((super::ring::memory()?, [a, b]))
 }
 
 impl Line {
-    /// End `here` (0 or 1) of a link.
+    /// End `here` (0 or 1) of a link. What its peer leaves behind is let go of by `closer`.
     ///
     /// # Errors
     /// The memory is not what it should be.
-    pub(super) fn new(memory: impl AsFd, bell: OwnedFd, here: usize) -> anyhow::Result<Line> {
+    pub(super) fn new(
+        memory: impl AsFd,
+        bell: OwnedFd,
+        here: usize,
+        closer: &Closer,
+    ) -> anyhow::Result<Line> {
+        let bell = Wary::new(bell, closer.clone());
         anyhow::ensure!(here < 2, "a link has two ends");
-        let bell = UnixStream::from(bell);
-        bell.set_nonblocking(true)?;
         Ok(Line {
             sender: Sender::map(&memory, here)?,
             receiver: Receiver::map(&memory, 1 - here)?,
-            bell,
+            bell: Some(bell),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             credit: None,
             written: false,
-            lost: false,
             sent: 0,
             received: 0,
         })
@@ -88,17 +95,17 @@ impl Line {
 
     /// What to wait for; `None`: the peer is gone.
     pub(super) fn watch(&self) -> Option<BorrowedFd<'_>> {
-        (!self.lost).then(|| self.bell.as_fd())
+        self.bell.as_ref().and_then(Wary::as_fd)
     }
 
     /// Whether the peer is there.
     pub(super) fn is_joined(&self) -> bool {
-        !self.lost
+        self.bell.is_some()
     }
 
     /// This side is about to sleep. False: something waits, so it must not.
     pub(super) fn sleep(&self) -> bool {
-        self.lost || self.receiver.sleep()
+        !self.is_joined() || self.receiver.sleep()
     }
 
     /// It does not sleep any more.
@@ -109,7 +116,7 @@ impl Line {
     /// A message leaves; `at`: when it is there, in ps modulo 2^64. Credits for one lane that follow each other leave as one, all at the
     /// time of the first: the room is there already, or they would not have left.
     pub(super) fn send(&mut self, at: u64, message: LinkMessage) {
-        if self.lost {
+        if !self.is_joined() {
             return;
         }
         if let Some((_, LinkMessage::Credit { lane, blocks, session })) = &mut self.credit
@@ -168,25 +175,30 @@ impl Line {
         }
         self.sender.tell();
         if std::mem::take(&mut self.written) && self.sender.must_wake() {
-            match self.bell.write(&[1]) {
-                // Full: it was rung often enough.
-                Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err("it has ended"),
-                _ => {}
-            }
+            self.ring()?;
         }
         Ok(())
     }
 
-    /// Sends what waits. Returns why the peer is gone, once.
-    pub(super) fn flush(&mut self) -> Option<&'static str> {
-        match self.lost {
-            true => None,
-            false => self.give().err().inspect(|_| self.lose()),
+    fn ring(&self) -> Result<(), &'static str> {
+        match self.bell.as_ref().map(|bell| bell.send(&[1])) {
+            // Full: it was rung often enough.
+            Some(Err(e)) if e.kind() != io::ErrorKind::WouldBlock => Err(ENDED),
+            _ => Ok(()),
         }
     }
 
+    /// Sends what waits. Returns why the peer is gone, once.
+    pub(super) fn flush(&mut self) -> Option<&'static str> {
+        match self.is_joined() {
+            false => None,
+            true => self.give().err().inspect(|_| self.lose()),
+        }
+    }
+
+    /// The peer hears of it by the bell's end.
     fn lose(&mut self) {
-        self.lost = true;
+        self.bell = None;
         self.credit = None;
         self.backlog.clear();
         self.backlog_bytes = 0;
@@ -194,13 +206,13 @@ impl Line {
 
     /// True while something waits for room in the ring: nothing tells when there is.
     pub(super) fn is_congested(&self) -> bool {
-        !self.lost && !self.backlog.is_empty()
+        self.is_joined() && !self.backlog.is_empty()
     }
 
     /// Takes what has come, a bounded amount; `rung`: whether the bell may say something, for which the system has to be asked. Returns true if
     /// more may be there.
     pub(super) fn take(&mut self, rung: bool, mut taken: impl FnMut(Taken)) -> bool {
-        if self.lost {
+        if !self.is_joined() {
             return false;
         }
         let more = self.take_turn(rung, &mut taken);
@@ -209,12 +221,20 @@ impl Line {
     }
 
     fn take_turn(&mut self, rung: bool, taken: &mut impl FnMut(Taken)) -> bool {
-        let gone = rung && self.hear();
+        let gone = match rung.then(|| self.hear()) {
+            Some(Err(why)) => {
+                self.lose();
+                taken(Taken::Lost(why));
+                return false;
+            }
+            Some(Ok(gone)) => gone,
+            None => false,
+        };
         let mut unbound = 0;
         for _ in 0..TURN {
             let read = match self.receiver.pop(|len, load| wire::read(len, load)) {
                 Ok(Some(read)) => read.ok_or("it sends what is no message"),
-                Ok(None) if gone => Err("it has ended"),
+                Ok(None) if gone => Err(ENDED),
                 Ok(None) => return false,
                 Err(_) => Err("it does not keep to the rules of the ring"),
             };
@@ -242,12 +262,18 @@ impl Line {
     }
 
     /// Takes what the bell says. True: the peer has ended.
-    fn hear(&mut self) -> bool {
-        let mut rung = [0; 64];
-        match self.bell.read(&mut rung) {
-            Ok(0) => true,
-            Ok(_) => false,
-            Err(e) => !matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+    ///
+    /// # Errors
+    /// It says what no peer says.
+    fn hear(&self) -> Result<bool, &'static str> {
+        match self.bell.as_ref().map(|bell| bell.receive(&mut [0; 64])) {
+            Some(Ok(0)) | None => Ok(true),
+            Some(Ok(_)) => Ok(false),
+            Some(Err(e)) => match e.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(false),
+                io::ErrorKind::Other => Err(wary::DESCRIPTORS),
+                _ => Ok(true),
+            },
         }
     }
 }
@@ -270,12 +296,15 @@ pub(crate) fn within_bounds(message: LinkMessage) -> LinkMessage {
 mod tests {
     use hca_model::link::Light;
     use hca_model::link_layer::Packet;
+    use nix::sys::socket::MsgFlags;
 
+    use super::wary::tests::{Slow, at_once};
     use super::*;
 
     fn ends() -> (Line, Line) {
         let (memory, [a, b]) = make().unwrap();
-        (Line::new(&memory, a, 0).unwrap(), Line::new(&memory, b, 1).unwrap())
+        let closer = Closer::default();
+        (Line::new(&memory, a, 0, &closer).unwrap(), Line::new(&memory, b, 1, &closer).unwrap())
     }
 
     fn packet(len: usize, credits: u16) -> LinkMessage {
@@ -383,12 +412,34 @@ mod tests {
         assert_eq!(a.backlog_bytes, 0);
     }
 
+    /// A bell with descriptors is none, and nobody waits for what they do when they are closed.
+    #[test]
+    fn a_peer_that_sends_descriptors_is_gone() {
+        for hears in [false, true] {
+            let (memory, [a, b]) = make().unwrap();
+            let closer = Closer::default();
+            let mut line = Line::new(&memory, b, 1, &closer).unwrap();
+            let mut slow = Slow::new();
+            slow.send(a.as_fd(), b"x", MsgFlags::empty());
+            at_once(|| {
+                if hears {
+                    assert!(matches!(all(&mut line)[..], [Taken::Lost(wary::DESCRIPTORS)]));
+                    assert!(!line.is_joined() && line.watch().is_none());
+                }
+                drop(line);
+            });
+            assert_eq!(closer.pending(), 1);
+        }
+    }
+
+    /// The other side hears of it, too, though both live.
     #[test]
     fn rubbish_ends_it() {
         let (mut a, mut b) = ends();
         a.sender.push(7, |slot| slot.put(b"rubbish")).unwrap();
         a.sender.tell();
         assert!(matches!(all(&mut b)[..], [Taken::Lost(_)]));
+        assert!(matches!(all(&mut a)[..], [Taken::Lost(ENDED)]) && !a.is_joined());
         let far = LinkMessage::Packet(LinkPacket {
             tail: Ps::MAX,
             packet: Packet::from_bytes(vec![0; 8]),

@@ -22,6 +22,7 @@ pub(crate) mod line;
 mod questions;
 mod ring;
 mod supervisor;
+mod wary;
 pub(crate) mod wire;
 mod worker;
 
@@ -35,11 +36,14 @@ use serde_json::{Value, json};
 
 use self::channel::{Inbox, Note};
 use self::line::{Line, Taken};
+use crate::closer::Closer;
 use crate::log::Source;
 
 pub use supervisor::{Program, Supervisor};
 pub use worker::run;
 
+/// Bells of a link that wait to be closed, or can't be. One that was only rung once more than it was heard waits a moment.
+const MOST_PENDING: usize = 4;
 /// Notes taken in a turn.
 const NOTES: usize = 16;
 
@@ -63,18 +67,28 @@ pub(crate) enum Heard {
 pub(crate) struct Joints {
     inbox: Inbox,
     lines: BTreeMap<u16, Line>,
+    /// What let go of the lines' bells, by link: those of a link that is new once more, too.
+    closers: BTreeMap<u16, Closer>,
     log: Source,
 }
 
 impl Joints {
     fn new(inbox: Inbox) -> Joints {
-        Joints { inbox, lines: BTreeMap::new(), log: Source::default() }
+        Joints { inbox, lines: BTreeMap::new(), closers: BTreeMap::new(), log: Source::default() }
     }
 
-    /// A link is there.
+    /// A link is there. While descriptors that came by the one before are not closed, it stays dark: so they are few.
     fn add(&mut self, number: u16, here: u8, fds: Vec<OwnedFd>) -> anyhow::Result<()> {
         let [memory, bell] = <[OwnedFd; 2]>::try_from(fds).ok().context("a link has two descriptors")?;
-        self.lines.insert(number, Line::new(memory, bell, here.into())?);
+        let closer = self.closers.entry(number).or_default();
+        // The one before is let go of first.
+        self.lines.remove(&number);
+        let line = Line::new(memory, bell, here.into(), closer)?;
+        if closer.pending() < MOST_PENDING {
+            self.lines.insert(number, line);
+        } else {
+            self.log.say(|| tracing::warn!("link {number}: what its far side left behind is not closed yet"));
+        }
         Ok(())
     }
 
@@ -177,7 +191,32 @@ impl Joints {
 mod tests {
     use std::os::fd::AsFd;
 
+    use nix::sys::socket::MsgFlags;
+
+    use super::wary::tests::{Slow, at_once};
     use super::*;
+
+    /// Links are taken a few times by which descriptors come that can't be closed.
+    #[test]
+    fn links_that_leave_descriptors_are_refused_then() {
+        let (channel, inbox) = channel::channel().unwrap();
+        let mut joints = Joints::new(Inbox::new(inbox));
+        let mut kept = Vec::new();
+        for round in 0..MOST_PENDING + 2 {
+            let (memory, [a, b]) = line::make().unwrap();
+            channel.send(&Note::Link { number: 3, here: 0 }, &[memory.as_fd(), a.as_fd()]).unwrap();
+            drop(a);
+            joints.take(true, |_| {});
+            assert_eq!(joints.is_joined(3), round < MOST_PENDING);
+            if joints.is_joined(3) {
+                let mut slow = Slow::new();
+                slow.send(b.as_fd(), b"x", MsgFlags::empty());
+                at_once(|| joints.take(true, |_| {}));
+                assert!(!joints.is_joined(3));
+                kept.push(slow);
+            }
+        }
+    }
 
     #[test]
     fn links_are_replaced_and_the_end_is_heard() {
@@ -192,7 +231,7 @@ mod tests {
             assert!(joints.is_joined(3) && joints.sleep());
             // The supervisor's copies; then the peer's.
             drop(a);
-            let mut peer = Line::new(&memory, b, 1).unwrap();
+            let mut peer = Line::new(&memory, b, 1, &Closer::default()).unwrap();
             let credit = LinkMessage::Credit { lane: 1, blocks: round, session: Default::default() };
             peer.send(9, credit.clone());
             assert_eq!(peer.flush(), None);

@@ -1,13 +1,12 @@
 //! The supervisor: starts workers, starts them again, and answers the operator for all of them.
 //!
 //! It has the sockets' files and gives the workers what they need as descriptors. From a worker it takes answers to the operator's
-//! questions, of bounded length and within a time that is the same for all, and nothing else. A worker that is silent is named, and not asked
+//! questions, of bounded length and within a time that is the same for all, and nothing else: no descriptors, and nothing by the channel. A worker that is silent is named, and not asked
 //! again for a while: it delays neither the operator nor another's new start by more than that time in so long.
 
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,7 +21,9 @@ use serde_json::{Value, json};
 use super::channel::{Channel, Note, channel};
 use super::line;
 use super::questions::{self, PATIENCE, REST, Silent};
+use super::wary::Wary;
 use super::worker::clock_ns;
+use crate::closer::Closer;
 use crate::control;
 use crate::links::Links;
 use crate::listener::Listener;
@@ -39,6 +40,9 @@ const GRACE: Duration = Duration::from_secs(2);
 const YOUNG: Duration = Duration::from_secs(10);
 /// Pauses before a worker that died young is started again, doubled each time.
 const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
+
+/// Answers of a worker that wait to be closed, or can't be: it is not asked for more.
+const MOST_PENDING: usize = 4;
 
 /// How workers are started: the program, and the arguments that make it one.
 #[derive(Debug)]
@@ -61,6 +65,8 @@ struct Slot {
     pause: Duration,
     /// When it is to be started again.
     start_at: Option<Instant>,
+    /// Lets go of what came beside its answers.
+    closer: Closer,
     log: Source,
 }
 
@@ -123,6 +129,7 @@ impl Supervisor {
                 process: None,
                 pause: *PAUSES.start(),
                 start_at: Some(Instant::now()),
+                closer: Closer::default(),
                 log: Source::default(),
             });
         }
@@ -192,8 +199,8 @@ impl Supervisor {
         let mut living = Vec::new();
         for (at, slot) in self.slots.iter().enumerate() {
             if let Some(process) = &slot.process {
-                // A worker says nothing: what comes is its end.
-                fds.push(PollFd::new(process.channel.as_fd(), PollFlags::POLLIN));
+                // A worker can say nothing: there is only its end to wait for.
+                fds.push(PollFd::new(process.channel.as_fd(), PollFlags::empty()));
                 living.push(at);
             }
         }
@@ -257,8 +264,12 @@ impl Supervisor {
                 // Its end is noticed by itself; when it is started again it joins this one.
                 continue;
             }
-            if let Some(slot) = self.slots.get(at) {
-                slot.tell(&Note::Link { number, here }, &[memory.as_fd(), near.as_fd()])?;
+            if let Some(slot) = self.slots.get(at)
+                && let Err(why) = slot.tell(&Note::Link { number, here }, &[memory.as_fd(), near.as_fd()])
+            {
+                // What the peer has sent already may take long to close.
+                slot.closer.give(near);
+                return Err(why);
             }
         }
         self.slots.get(at).map_or(Ok(()), |slot| slot.tell(&Note::Serve, &[]))
@@ -405,13 +416,16 @@ impl Slot {
     }
 
     /// Asks the worker what the operator asked. Gives where its answer comes.
-    fn ask(&self, request: &Value) -> anyhow::Result<UnixStream> {
+    fn ask(&self, request: &Value) -> anyhow::Result<Wary> {
         let process = self.process.as_ref().context("it does not run")?;
         let left = process.rests_until.and_then(|until| until.checked_duration_since(Instant::now()));
         if let Some(left) = left {
             bail!("it was silent, and is not asked for another {:.1} s", left.as_secs_f64());
         }
-        let (ours, theirs) = questions::ask(request)?;
+        if self.closer.pending() >= MOST_PENDING {
+            bail!("what came beside its answers is not closed yet");
+        }
+        let (ours, theirs) = questions::ask(request, &self.closer)?;
         process.channel.send_now(&Note::Control, &[theirs.as_fd()])?;
         Ok(ours)
     }

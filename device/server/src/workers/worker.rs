@@ -77,7 +77,7 @@ pub fn run(
 fn descriptors(adapters: usize, links: usize) -> u64 {
     const OWN: usize = 512;
     const ADAPTER: usize = 8192;
-    const LINK: usize = 4;
+    const LINK: usize = 8;
     let most =
         adapters.saturating_mul(ADAPTER).saturating_add(links.saturating_mul(LINK)).saturating_add(OWN);
     u64::try_from(most).unwrap_or(u64::MAX)
