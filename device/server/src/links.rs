@@ -101,6 +101,11 @@ impl Links {
         self.rows.iter().find(|row| row.tunnel == Some(tunnel)).map(|row| &row.link)
     }
 
+    /// The port here of the link that is a tunnel with this number.
+    pub(crate) fn near_port(&self, tunnel: u16) -> Option<PortRef> {
+        self.rows.iter().find(|row| row.tunnel == Some(tunnel))?.ports.into_iter().flatten().next()
+    }
+
     /// What a user may call an end, the clearest first.
     fn names(&self, end: &End) -> Vec<String> {
         match end {

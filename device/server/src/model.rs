@@ -270,7 +270,11 @@ pub(crate) fn random_key() -> anyhow::Result<u64> {
 
 /// Input buffers of links to other processes: credits come back after what the system takes to let two processes run, about
 /// a hundred times the link's own latency.
-const FAR_ROOM: u32 = 32;
+pub(crate) const FAR_ROOM: u32 = 32;
+/// Bytes of one input buffer: what ports of all profiles have for each lane, in adapters and switches.
+pub(crate) const LANE_BUFFER: usize = 32 << 10;
+/// Lanes for data that a link has at most.
+pub(crate) const DATA_LANES: usize = 15;
 
 fn link(row: &Row) -> anyhow::Result<LinkConfig> {
     let Row { link, ports, tunnel, cable: _ } = row;
@@ -396,9 +400,35 @@ fn counts(snapshot: Snapshot) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use hca_model::link::LinkRate;
+    use hca_model::TunnelEvent;
+    use hca_model::link::{LinkMessage, LinkRate};
 
     use super::*;
+
+    /// What is reckoned with for a lane of a link to another process is what ports of every profile give.
+    #[test]
+    fn lanes_have_the_room_that_is_reckoned_with() {
+        let host = |name| format!("[[host]]\nname = \"{name}\"\n[[host.hca]]\n");
+        let link = "[[link]]\nbetween = [\"a/hca0\", \"s\"]\n[[link]]\nbetween = [\"b/hca0\", \"s\"]\n";
+        let nodes = format!("{}{}[[switch]]\nname = \"s\"\n{link}", host("a"), host("b"));
+        let mut count = 0;
+        for profile in ["connectib", "connectx3", "connectx4", "connectx5", "connectx6", "connectx6dx"] {
+            let text = format!("isolation = \"process\"\nprofile = \"{profile}\"\n{nodes}");
+            let topology = Topology::parse("t.toml", &text).unwrap();
+            for worker in topology.workers() {
+                let part = topology.part_of(&worker).unwrap();
+                let (mut world, _) = crate::steps::world(&topology, &part).unwrap();
+                (0..2).for_each(|tunnel| world.greet_tunnel(Ps::ZERO, TunnelId(tunnel)));
+                world.take_leaving(|TunnelEvent { message, .. }| {
+                    if let LinkMessage::Light(hca_model::link::Light { buffer: Some(buffer), .. }) = message {
+                        assert_eq!(buffer, FAR_ROOM * LANE_BUFFER as u32, "{profile} {worker}");
+                        count += 1;
+                    }
+                });
+            }
+        }
+        assert!(count >= 24, "{count}");
+    }
 
     #[test]
     fn every_speed_passes_a_tunnel() {

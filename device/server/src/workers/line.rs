@@ -9,19 +9,31 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use hca_model::link::{LinkMessage, LinkPacket};
-use hca_model::{Ps, Sink};
+use hca_model::{PortKind, Ps, Sink};
 
 use super::ring::{Receiver, Sender, Slot};
 use super::wary::{self, Wary};
 use super::wire::{self, Leaving};
 use crate::closer::Closer;
+use crate::model::{DATA_LANES, FAR_ROOM, LANE_BUFFER};
 
 /// Messages taken before the others of the engine get their turn.
 const TURN: usize = 128;
-/// Of these, messages that no credits bound: light, and management datagrams.
+/// Of these, messages that nothing bounds: light, and management datagrams. Of frames, which no credits bound either, the model takes what a line
+/// carries.
 const UNBOUND_TURN: usize = 16;
-/// Bytes that may wait for a full ring. Honest peers give credits for less than a ring.
-const BACKLOG: usize = 4 << 20;
+/// Bytes of packets without credits, frames and management datagrams, that may wait for a full ring: one that finds more is dropped, as an input
+/// buffer that is full drops it. It is as much as a lane has room for.
+const LOOSE: usize = FAR_ROOM as usize * LANE_BUFFER;
+/// Bytes of packets that credits of a peer of this program let wait, all lanes together.
+const CREDITED: usize = DATA_LANES * LOOSE;
+/// What credits are counted in, in bytes of a packet; its message is longer.
+const BLOCK: usize = 64;
+/// Bytes that may wait for a full ring, all together: a peer that keeps to the rules is never gone for being slow. Beside packets there is room for
+/// light and credits.
+const BACKLOG: usize = CREDITED / BLOCK * (BLOCK + wire::HEAD) + 2 * LOOSE;
+/// The lane of packets that manage the network (IBTA vol 1 7.6.2).
+const MANAGEMENT_LANE: u8 = 15;
 /// Times that a message may bring: longer ones are cut. The slowest link sends its longest packet in 20 us.
 const LONGEST: Ps = Ps::from_ms(1);
 /// What MAC and PHY of a peer may take, as it says: an Ethernet switch keeps memory for what comes meanwhile, at the cost of other tenants. Those of profiles
@@ -48,14 +60,26 @@ pub(super) struct Line {
     /// `None`: the peer is gone.
     bell: Option<Wary>,
     /// What found no room in the ring.
-    backlog: VecDeque<Vec<u8>>,
+    backlog: VecDeque<Waiting>,
     backlog_bytes: usize,
+    /// Of these, bytes of packets without credits.
+    loose_bytes: usize,
     /// Credits that leave with those that follow them, or before anything else does.
     credit: Option<(u64, LinkMessage)>,
     /// Something was written since the peer was looked after.
     written: bool,
     pub(super) sent: u64,
     pub(super) received: u64,
+    /// Packets without credits for which there was no room.
+    pub(super) dropped: u64,
+}
+
+/// A message that found no room.
+#[derive(Debug)]
+struct Waiting {
+    bytes: Vec<u8>,
+    /// It is a packet without credits.
+    loose: bool,
 }
 
 /// What two workers need for a link: its memory, and the two ends of its bell.
@@ -86,10 +110,12 @@ impl Line {
             bell: Some(bell),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
+            loose_bytes: 0,
             credit: None,
             written: false,
             sent: 0,
             received: 0,
+            dropped: 0,
         })
     }
 
@@ -141,6 +167,11 @@ impl Line {
 
     /// Puts a message into the ring, or behind those that wait for room.
     fn write(&mut self, at: u64, message: LinkMessage) {
+        let loose = matches!(&message, LinkMessage::Packet(packet) if packet.credits == 0);
+        if loose && self.loose_bytes > LOOSE {
+            self.dropped += 1;
+            return;
+        }
         let leaving = Leaving::new(at, message);
         self.sent += 1;
         let (len, mut leaving) = (leaving.len(), Some(leaving));
@@ -155,18 +186,21 @@ impl Line {
         // There was no room, or the peer broke the rules: that is found out when the backlog is given.
         if let Some(leaving) = leaving {
             self.backlog_bytes += len;
-            self.backlog.push_back(leaving.into_bytes());
+            self.loose_bytes += if loose { len } else { 0 };
+            self.backlog.push_back(Waiting { bytes: leaving.into_bytes(), loose });
         }
     }
 
     /// Gives what waits as far as there is room, and wakes the peer if it sleeps.
     fn give(&mut self) -> Result<(), &'static str> {
         self.send_credit();
-        while let Some(message) = self.backlog.front() {
-            match self.sender.push(message.len(), |slot| slot.put(message)) {
+        while let Some(Waiting { bytes, loose }) = self.backlog.front() {
+            match self.sender.push(bytes.len(), |slot| slot.put(bytes)) {
                 Ok(true) => {
                     self.written = true;
-                    self.backlog_bytes -= self.backlog.pop_front().map_or(0, |message| message.len());
+                    self.backlog_bytes -= bytes.len();
+                    self.loose_bytes -= if *loose { bytes.len() } else { 0 };
+                    self.backlog.pop_front();
                 }
                 Ok(false) if self.backlog_bytes > BACKLOG => return Err("it takes nothing"),
                 Ok(false) => break,
@@ -201,7 +235,7 @@ impl Line {
         self.bell = None;
         self.credit = None;
         self.backlog.clear();
-        self.backlog_bytes = 0;
+        (self.backlog_bytes, self.loose_bytes) = (0, 0);
     }
 
     /// True while something waits for room in the ring: nothing tells when there is.
@@ -209,9 +243,9 @@ impl Line {
         self.is_joined() && !self.backlog.is_empty()
     }
 
-    /// Takes what has come, a bounded amount; `rung`: whether the bell may say something, for which the system has to be asked. Returns true if
-    /// more may be there.
-    pub(super) fn take(&mut self, rung: bool, mut taken: impl FnMut(Taken)) -> bool {
+    /// Takes what has come, a bounded amount; `rung`: whether the bell may say something, for which the system has to be asked. `taken` says of a
+    /// message whether it [is unbound](is_unbound). Returns true if more may be there.
+    pub(super) fn take(&mut self, rung: bool, mut taken: impl FnMut(Taken) -> bool) -> bool {
         if !self.is_joined() {
             return false;
         }
@@ -220,7 +254,7 @@ impl Line {
         more
     }
 
-    fn take_turn(&mut self, rung: bool, taken: &mut impl FnMut(Taken)) -> bool {
+    fn take_turn(&mut self, rung: bool, taken: &mut impl FnMut(Taken) -> bool) -> bool {
         let gone = match rung.then(|| self.hear()) {
             Some(Err(why)) => {
                 self.lose();
@@ -247,13 +281,7 @@ impl Line {
                 }
             };
             self.received += 1;
-            let message = within_bounds(message);
-            unbound += usize::from(match &message {
-                LinkMessage::Packet(packet) => packet.credits == 0,
-                LinkMessage::Credit { .. } => false,
-                LinkMessage::Light(_) => true,
-            });
-            taken(Taken::Message(at, message));
+            unbound += usize::from(taken(Taken::Message(at, within_bounds(message))));
             if unbound >= UNBOUND_TURN {
                 break;
             }
@@ -275,6 +303,19 @@ impl Line {
                 _ => Ok(true),
             },
         }
+    }
+}
+
+/// Whether nothing bounds how many messages of a kind there are, by what the message is and not by what it says of credits: light, and management
+/// datagrams. `ethernet`: whether it comes to a port that has none of these, for a packet that says so itself.
+pub(crate) fn is_unbound(message: &LinkMessage, ethernet: impl FnOnce() -> bool) -> bool {
+    match message {
+        LinkMessage::Packet(LinkPacket { packet, .. }) => match packet.kind() {
+            PortKind::InfiniBand => packet.ib().vl == MANAGEMENT_LANE,
+            PortKind::Ethernet => !ethernet(),
+        },
+        LinkMessage::Credit { .. } => false,
+        LinkMessage::Light(_) => true,
     }
 }
 
@@ -314,7 +355,10 @@ mod tests {
 
     fn all(line: &mut Line) -> Vec<Taken> {
         let mut got = Vec::new();
-        while line.take(true, |taken| got.push(taken)) {}
+        while line.take(true, |taken| {
+            got.push(taken);
+            false
+        }) {}
         got
     }
 
@@ -361,17 +405,49 @@ mod tests {
         assert_eq!((a.sent, b.received), (4, 4));
     }
 
+    /// A datagram of subnet management: its lane is the first thing in it.
+    fn management(credits: u16) -> LinkMessage {
+        let mut bytes = vec![7; 64];
+        bytes[0] = MANAGEMENT_LANE << 4;
+        let packet = Packet::from_bytes(bytes);
+        LinkMessage::Packet(LinkPacket { packet, tail: Ps(5), credits, session: Default::default() })
+    }
+
+    fn frame(len: usize) -> LinkMessage {
+        let packet = Packet::frame(vec![7; len]);
+        LinkMessage::Packet(LinkPacket { packet, tail: Ps(5), credits: 0, session: Default::default() })
+    }
+
+    /// Light and management are the few, whatever they say of credits; a frame is one where frames belong.
     #[test]
     fn a_turn_is_bounded() {
-        let (mut a, mut b) = ends();
-        (0..1000).for_each(|_| a.send(0, packet(64, 1)));
-        (0..1000).for_each(|_| b.send(0, packet(64, 0)));
-        let mut count = 0;
-        assert!(b.take(false, |_| count += 1));
-        assert_eq!(count, TURN);
-        count = 0;
-        assert!(a.take(false, |_| count += 1));
-        assert_eq!(count, UNBOUND_TURN);
+        let light = LinkMessage::Light(Light::default());
+        let credit = LinkMessage::Credit { lane: 1, blocks: 1, session: Default::default() };
+        let kinds = [
+            (packet(64, 1), true, TURN),
+            (packet(64, 0), true, TURN),
+            (management(0), true, UNBOUND_TURN),
+            (management(1), true, UNBOUND_TURN),
+            (light, true, UNBOUND_TURN),
+            (credit, true, TURN),
+            (frame(64), true, TURN),
+            (frame(64), false, UNBOUND_TURN),
+        ];
+        for (message, ethernet, most) in kinds {
+            let (mut a, mut b) = ends();
+            (0..1000).for_each(|_| {
+                a.send(0, message.clone());
+                a.send_credit();
+            });
+            assert_eq!(a.flush(), None);
+            let mut count = 0;
+            assert!(b.take(false, |taken| {
+                count += 1;
+                let Taken::Message(_, message) = taken else { panic!("{taken:?}") };
+                is_unbound(&message, || ethernet)
+            }));
+            assert_eq!(count, most, "{message:?}");
+        }
     }
 
     /// The system is asked of the bell where it was rung, and not otherwise.
@@ -382,7 +458,11 @@ mod tests {
         assert_eq!(a.flush(), None);
         drop(a);
         let mut got = Vec::new();
-        assert!(!b.take(false, |taken| got.push(taken)) && b.is_joined());
+        let more = b.take(false, |taken| {
+            got.push(taken);
+            false
+        });
+        assert!(!more && b.is_joined());
         assert!(matches!(got[..], [Taken::Message(..)]), "{got:?}");
         assert!(matches!(all(&mut b)[..], [Taken::Lost(_)]) && !b.is_joined());
     }
@@ -410,6 +490,56 @@ mod tests {
         }
         assert_eq!(why, Some("it takes nothing"));
         assert_eq!(a.backlog_bytes, 0);
+    }
+
+    /// Of all packets that credits let a peer have, those whose messages are long for what they take of it.
+    #[test]
+    fn a_slow_peer_is_not_gone_for_what_it_gave_credits_for() {
+        let (mut a, mut b) = ends();
+        for at in 0..CREDITED / BLOCK {
+            a.send(at as u64, packet(BLOCK, 1));
+        }
+        // Frames find no less room for that.
+        a.send(0, frame(1500));
+        assert_eq!((a.flush(), a.dropped), (None, 0));
+        let mut got = 0;
+        while got <= CREDITED / BLOCK {
+            let came = all(&mut b).len();
+            assert!(came > 0);
+            got += came;
+            assert_eq!(a.flush(), None);
+        }
+        assert!(!a.is_congested() && a.is_joined());
+    }
+
+    /// What no credits bound is dropped and counted where nobody takes it, and what was kept comes, in its order.
+    #[test]
+    fn a_flood_of_frames_ends_nothing() {
+        for message in [frame(1500), management(0)] {
+            let (mut a, mut b) = ends();
+            for at in 0..2 * BACKLOG / 96 {
+                a.send(at as u64, message.clone());
+                if at % 1000 == 0 {
+                    assert_eq!(a.flush(), None);
+                }
+            }
+            assert!(a.dropped > 0 && a.backlog_bytes <= LOOSE + 2000, "{}", a.backlog_bytes);
+            a.send(0, packet(100, 2));
+            let (mut got, mut last) = (0, None);
+            while got < a.sent {
+                assert_eq!(a.flush(), None);
+                for taken in all(&mut b) {
+                    let Taken::Message(at, message) = taken else { panic!("{taken:?}") };
+                    got += 1;
+                    match message == packet(100, 2) {
+                        true => assert_eq!(got, a.sent, "the last"),
+                        false => assert!(last.replace(at) < Some(at)),
+                    }
+                }
+            }
+            assert_eq!((a.backlog_bytes, a.loose_bytes), (0, 0));
+            assert_eq!(a.sent + a.dropped, 2 * (BACKLOG / 96) as u64 + 1);
+        }
     }
 
     /// A bell with descriptors is none, and nobody waits for what they do when they are closed.

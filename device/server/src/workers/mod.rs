@@ -39,6 +39,7 @@ use self::line::{Line, Taken};
 use crate::closer::Closer;
 use crate::log::Source;
 
+pub(crate) use line::is_unbound;
 pub use supervisor::{Program, Supervisor};
 pub use worker::run;
 
@@ -108,16 +109,16 @@ impl Joints {
         self.lines.values().for_each(Line::wake);
     }
 
-    /// Takes what has come; `rung`: whether one of those that are watched has something, for which the system has to be asked. Returns true if
-    /// more waits.
-    pub(crate) fn take(&mut self, rung: bool, mut heard: impl FnMut(Heard)) -> bool {
+    /// Takes what has come; `rung`: whether one of those that are watched has something, for which the system has to be asked. `heard` says of a
+    /// message whether it [is unbound](line::is_unbound). Returns true if more waits.
+    pub(crate) fn take(&mut self, rung: bool, mut heard: impl FnMut(Heard) -> bool) -> bool {
         let mut more = false;
         for (&link, line) in &mut self.lines {
             more |= line.take(rung, |taken| match taken {
                 Taken::Message(at, message) => heard(Heard::Message(link, at, message)),
                 Taken::Lost(why) => {
                     self.log.say(|| tracing::warn!("link {link}: the far side is gone: {why}"));
-                    heard(Heard::Lost(link));
+                    heard(Heard::Lost(link))
                 }
             });
         }
@@ -126,7 +127,7 @@ impl Joints {
         }
         for _ in 0..NOTES {
             match self.note() {
-                Ok(Some(news)) => heard(news),
+                Ok(Some(news)) => _ = heard(news),
                 Ok(None) => return more,
                 Err(why) => {
                     tracing::debug!("{why:#}");
@@ -181,6 +182,7 @@ impl Joints {
         let links = self.lines.iter().map(|(link, line)| {
             json!({
                 "number": link, "joined": line.is_joined(), "sent": line.sent, "received": line.received,
+                "dropped": line.dropped,
             })
         });
         json!({ "links": links.collect::<Vec<_>>() })
@@ -206,12 +208,12 @@ mod tests {
             let (memory, [a, b]) = line::make().unwrap();
             channel.send(&Note::Link { number: 3, here: 0 }, &[memory.as_fd(), a.as_fd()]).unwrap();
             drop(a);
-            joints.take(true, |_| {});
+            joints.take(true, |_| false);
             assert_eq!(joints.is_joined(3), round < MOST_PENDING);
             if joints.is_joined(3) {
                 let mut slow = Slow::new();
                 slow.send(b.as_fd(), b"x", MsgFlags::empty());
-                at_once(|| joints.take(true, |_| {}));
+                at_once(|| joints.take(true, |_| false));
                 assert!(!joints.is_joined(3));
                 kept.push(slow);
             }
@@ -223,10 +225,16 @@ mod tests {
         let (channel, inbox) = channel::channel().unwrap();
         let mut joints = Joints::new(Inbox::new(inbox));
         let mut heard = Vec::new();
+        let take = |joints: &mut Joints, heard: &mut Vec<Heard>| {
+            joints.take(true, |news| {
+                heard.push(news);
+                false
+            })
+        };
         for round in 0..2 {
             let (memory, [a, b]) = line::make().unwrap();
             channel.send(&Note::Link { number: 3, here: 0 }, &[memory.as_fd(), a.as_fd()]).unwrap();
-            assert!(!joints.take(true, |h| heard.push(h)));
+            assert!(!take(&mut joints, &mut heard));
             assert!(matches!(heard.pop(), Some(Heard::Renewed(3))) && heard.is_empty());
             assert!(joints.is_joined(3) && joints.sleep());
             // The supervisor's copies; then the peer's.
@@ -236,15 +244,15 @@ mod tests {
             peer.send(9, credit.clone());
             assert_eq!(peer.flush(), None);
             assert!(!joints.sleep());
-            joints.take(true, |h| heard.push(h));
+            take(&mut joints, &mut heard);
             assert!(matches!(&heard[..], [Heard::Message(3, 9, message)] if *message == credit));
             heard.clear();
             drop(peer);
-            joints.take(true, |h| heard.push(h));
+            take(&mut joints, &mut heard);
             assert!(matches!(heard.pop(), Some(Heard::Lost(3))) && !joints.is_joined(3));
         }
         drop(channel);
-        joints.take(true, |h| heard.push(h));
+        take(&mut joints, &mut heard);
         assert!(matches!(heard[..], [Heard::End]));
     }
 }

@@ -24,7 +24,7 @@ const CREDIT: u8 = 2;
 const LIGHT: u8 = 3;
 
 /// Bytes in front of a packet; others have no more.
-const HEAD: usize = 32;
+pub(super) const HEAD: usize = 32;
 const ETHERNET: u8 = 1;
 const DUE_SHIFT: u32 = 1;
 const HAS_OFFER: u8 = 1;
