@@ -129,14 +129,19 @@ impl Line {
         self.bell.is_some()
     }
 
-    /// This side is about to sleep. False: something waits, so it must not.
+    /// This side is about to sleep. False: something waits, so it must not. Both ends ring for it: the peer for what it has sent, and for room
+    /// where something waits for that.
     pub(super) fn sleep(&self) -> bool {
-        !self.is_joined() || self.receiver.sleep()
+        let full = |waiting: &Waiting| self.sender.sleep(waiting.bytes.len());
+        !self.is_joined() || (self.receiver.sleep() && self.backlog.front().is_none_or(full))
     }
 
     /// It does not sleep any more.
     pub(super) fn wake(&self) {
         self.receiver.wake();
+        if self.is_congested() {
+            self.sender.wake();
+        }
     }
 
     /// A message leaves; `at`: when it is there, in ps modulo 2^64. Credits for one lane that follow each other leave as one, all at the
@@ -238,7 +243,7 @@ impl Line {
         (self.backlog_bytes, self.loose_bytes) = (0, 0);
     }
 
-    /// True while something waits for room in the ring: nothing tells when there is.
+    /// True while something waits for room in the ring.
     pub(super) fn is_congested(&self) -> bool {
         self.is_joined() && !self.backlog.is_empty()
     }
@@ -251,6 +256,10 @@ impl Line {
         }
         let more = self.take_turn(rung, &mut taken);
         self.receiver.tell();
+        if self.receiver.must_wake() {
+            // That it has ended is found out when the bell is heard.
+            let _ = self.ring();
+        }
         more
     }
 
@@ -510,6 +519,26 @@ mod tests {
             assert_eq!(a.flush(), None);
         }
         assert!(!a.is_congested() && a.is_joined());
+    }
+
+    /// Who can send nothing waits for room without looking for it, and is rung for when there is some.
+    #[test]
+    fn who_waits_for_room_sleeps() {
+        let (mut a, mut b) = ends();
+        while !a.is_congested() {
+            a.send(0, packet(4096, 65));
+        }
+        assert_eq!(a.flush(), None);
+        assert!(a.sleep(), "nothing is to be done");
+        let rung = |line: &Line| line.bell.as_ref().unwrap().receive(&mut [0; 8]).is_ok();
+        assert!(!rung(&a));
+        assert!(b.take(true, |_| false));
+        assert!(rung(&a) && !a.sleep(), "there is room");
+        a.wake();
+        assert_eq!(a.flush(), None);
+        assert!(!a.is_congested() && a.sleep());
+        // It is not rung for who wants no room.
+        assert!(b.take(true, |_| false) && !rung(&a));
     }
 
     /// What no credits bound is dropped and counted where nobody takes it, and what was kept comes, in its order.

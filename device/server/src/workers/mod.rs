@@ -101,7 +101,7 @@ impl Joints {
 
     /// This worker is about to sleep. False: something waits, so it must not.
     pub(crate) fn sleep(&self) -> bool {
-        self.lines.values().fold(true, |may, line| (line.sleep() && !line.is_congested()) & may)
+        self.lines.values().fold(true, |may, line| line.sleep() & may)
     }
 
     /// It does not sleep any more.

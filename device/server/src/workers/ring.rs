@@ -5,6 +5,7 @@
 //! | 0 | bytes written so far (8) | the sender |
 //! | 64 | bytes taken so far (8) | the receiver |
 //! | 128 | 1: the receiver sleeps, and wants to be woken (4) | both |
+//! | 192 | 1: the sender sleeps, and wants to be woken when there is room (4) | both |
 //! | 4096 | the ring: messages, each with its length (4) before it, up to a multiple of 8 | the sender |
 //!
 //! Neither side trusts the other: counts that can't be are an error that ends the link, and each byte of a message is copied out once,
@@ -35,6 +36,7 @@ pub(super) const SIZE: usize = 2 * ONE;
 const WRITTEN: usize = 0;
 const TAKEN: usize = 64;
 const ASLEEP: usize = 128;
+const WAITS: usize = 192;
 /// Bytes of a message's length.
 const LENGTH: usize = 4;
 /// Messages begin at multiples of this.
@@ -97,9 +99,26 @@ impl Shared {
         unsafe { AtomicU64::from_ptr(self.byte(offset).cast()) }
     }
 
-    fn asleep(&self) -> &AtomicU32 {
+    fn flag(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: as in `count`.
-        unsafe { AtomicU32::from_ptr(self.byte(ASLEEP).cast()) }
+        unsafe { AtomicU32::from_ptr(self.byte(offset).cast()) }
+    }
+
+    /// Somebody is about to sleep, and says so before it looks a last time.
+    fn set(&self, flag: usize) {
+        self.flag(flag).store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    fn clear(&self, flag: usize) {
+        self.flag(flag).store(0, Ordering::SeqCst);
+    }
+
+    /// Whether somebody sleeps, and has to be woken for a count that was stored before. It is told once.
+    fn take(&self, flag: usize) -> bool {
+        // The count is seen before the flag is, by whoever sets the flag and then looks.
+        fence(Ordering::SeqCst);
+        self.flag(flag).swap(0, Ordering::SeqCst) != 0
     }
 
     /// The part of the ring from a count on: its offset, and how much there is before the ring's end.
@@ -236,9 +255,25 @@ impl Sender {
 
     /// Whether the receiver sleeps, and has to be woken for what was written. It is told once.
     pub(super) fn must_wake(&self) -> bool {
-        // What was written is seen before the flag is, by a receiver that sets the flag and then looks.
-        fence(Ordering::SeqCst);
-        self.shared.asleep().swap(0, Ordering::SeqCst) != 0
+        self.shared.take(ASLEEP)
+    }
+
+    /// This end is about to sleep, and wants to be woken when there is room for a message of `len` bytes. False: there is, or the receiver's
+    /// count can't be, so it must not.
+    pub(super) fn sleep(&self, len: usize) -> bool {
+        self.shared.set(WAITS);
+        let taken = self.shared.count(TAKEN).load(Ordering::Acquire);
+        let used = self.written.checked_sub(taken).filter(|used| *used <= RING as u64);
+        let full = used.is_some_and(|used| used + room(len) > RING as u64);
+        if !full {
+            self.wake();
+        }
+        full
+    }
+
+    /// It does not sleep any more.
+    pub(super) fn wake(&self) {
+        self.shared.clear(WAITS);
     }
 }
 
@@ -249,6 +284,8 @@ pub(super) struct Receiver {
     taken: u64,
     /// What of it the sender was told.
     told: u64,
+    /// It was told something since it was looked after.
+    news: bool,
     /// What the sender had written when it was last asked.
     written: u64,
 }
@@ -259,7 +296,7 @@ impl Receiver {
     /// # Errors
     /// As [`Sender::map`].
     pub(super) fn map(file: impl AsFd, direction: usize) -> anyhow::Result<Self> {
-        Ok(Self { shared: Shared::map(file, direction)?, taken: 0, told: 0, written: 0 })
+        Ok(Self { shared: Shared::map(file, direction)?, taken: 0, told: 0, news: false, written: 0 })
     }
 
     /// Bytes that wait, when so many were written.
@@ -314,14 +351,20 @@ impl Receiver {
     pub(super) fn tell(&mut self) {
         if self.told != self.taken {
             self.told = self.taken;
+            self.news = true;
             self.shared.count(TAKEN).store(self.taken, Ordering::Release);
         }
     }
 
+    /// Whether the sender sleeps, and has to be woken for the room that it was told of. It is told once, and nothing is looked at where it
+    /// was told of none.
+    pub(super) fn must_wake(&mut self) -> bool {
+        std::mem::take(&mut self.news) && self.shared.take(WAITS)
+    }
+
     /// This end is about to sleep, and wants to be woken. False: there is something to take, so it must not.
     pub(super) fn sleep(&self) -> bool {
-        self.shared.asleep().store(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        self.shared.set(ASLEEP);
         let nothing = !self.has_message();
         if !nothing {
             self.wake();
@@ -331,7 +374,7 @@ impl Receiver {
 
     /// It does not sleep any more.
     pub(super) fn wake(&self) {
-        self.shared.asleep().store(0, Ordering::SeqCst);
+        self.shared.clear(ASLEEP);
     }
 }
 
@@ -419,6 +462,39 @@ mod tests {
         assert!(receiver.sleep());
         receiver.wake();
         assert!(!sender.must_wake());
+    }
+
+    /// Who waits for room sleeps, is woken once for enough of it, and does not sleep over it, nor where the other side says what can't be.
+    #[test]
+    fn who_waits_for_room_is_woken() {
+        let (mut sender, mut receiver) = ends();
+        let message = [1; 1000];
+        while push(&mut sender, &message).unwrap() {}
+        assert!(!receiver.must_wake(), "nothing was told");
+        assert!(sender.sleep(1000));
+        receiver.tell();
+        assert!(!receiver.must_wake(), "nothing was taken");
+        assert!(pop(&mut receiver).unwrap().is_some() && pop(&mut receiver).unwrap().is_some());
+        assert!(!receiver.must_wake(), "nor told");
+        receiver.tell();
+        assert!(receiver.must_wake() && !receiver.must_wake());
+        assert!(!sender.sleep(1000), "there is room");
+        assert!(sender.sleep(5000), "not for so much");
+        sender.wake();
+        assert!(pop(&mut receiver).unwrap().is_some());
+        receiver.tell();
+        assert!(!receiver.must_wake(), "it is awake");
+        // Of what was told in the middle of a turn, too.
+        assert!(sender.sleep(100_000));
+        let before = receiver.told;
+        while receiver.told == before {
+            assert!(pop(&mut receiver).unwrap().is_some());
+        }
+        assert!(receiver.must_wake());
+        for never in [u64::MAX, sender.written + 8, sender.written.wrapping_sub(RING as u64 + 8)] {
+            sender.shared.count(TAKEN).store(never, Ordering::Release);
+            assert!(!sender.sleep(1000));
+        }
     }
 
     #[test]
