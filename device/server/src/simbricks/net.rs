@@ -111,7 +111,7 @@ impl NetLink {
     /// Writes a message down.
     fn put(&mut self, at: Ps, message: LinkMessage) {
         self.leaving.clear();
-        Leaving::new(at.0, message).put(&mut Behind(&mut self.leaving));
+        Leaving::new(at.0, message).put(&mut Behind::new(&mut self.leaving));
     }
 
     /// A message leaves; the far side has it at `at` ([`NetLink::whole`]), and none follows that it has earlier.

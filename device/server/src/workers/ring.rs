@@ -23,6 +23,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 
+use super::wire::Place;
 use crate::memory::{HostMemory, copy};
 
 /// Bytes of a ring: more than the input buffer of a lane that its packets go to.
@@ -169,8 +170,11 @@ pub(super) struct Sender {
 /// Room for a message in the ring.
 pub(super) struct Slot<'a> {
     shared: &'a Shared,
+    /// Where the message begins, and where its next byte goes.
+    begin: u64,
     at: u64,
     left: usize,
+    lacks: bool,
 }
 
 /// The next bytes of the message. What goes beyond its length is left out.
@@ -195,11 +199,25 @@ impl Sink for Slot<'_> {
                 bytes.resize(n, 0);
                 if memory.read(iova, &mut bytes).is_err() {
                     bytes.fill(0);
+                    self.lacks = true;
                 }
                 self.shared.store(self.at, &bytes);
             }
             (self.at, self.left) = (self.at + n as u64, self.left - n);
             (iova, left) = (iova.wrapping_add(n as u64), left - n);
+        }
+    }
+}
+
+/// Nobody has been told of the message yet.
+impl Place for Slot<'_> {
+    fn lacks(&self) -> bool {
+        self.lacks
+    }
+
+    fn change(&mut self, at: usize, byte: u8) {
+        if self.begin + (at as u64) < self.at {
+            self.shared.store(self.begin + at as u64, &[byte]);
         }
     }
 }
@@ -235,7 +253,8 @@ impl Sender {
             }
         }
         self.shared.store(self.written, &(len as u32).to_le_bytes());
-        let mut slot = Slot { shared: &self.shared, at: self.written + LENGTH as u64, left: len };
+        let begin = self.written + LENGTH as u64;
+        let mut slot = Slot { shared: &self.shared, begin, at: begin, left: len, lacks: false };
         fill(&mut slot);
         debug_assert_eq!(slot.left, 0, "a message is what it says");
         self.written += room(len);
@@ -579,6 +598,9 @@ mod tests {
                 slot.put(b"abc");
                 slot.put_from(&host, 0x1000 + from as u64, LEN);
                 slot.put(b"de");
+                assert_eq!(slot.lacks(), from + LEN > 0x4000, "{i}");
+                slot.change(1, b'B');
+                slot.change(LEN + 5, b'X');
             });
             assert_eq!(pushed, Ok(true));
             sender.tell();
@@ -593,7 +615,7 @@ mod tests {
             if from + LEN > 0x4000 && !meets_end {
                 assert!(got[3..LEN + 3].iter().all(|byte| *byte == 0), "{i}");
             }
-            assert_eq!((&got[..3], &got[LEN + 3..]), (&b"abc"[..], &b"de"[..]), "{i}");
+            assert_eq!((&got[..3], &got[LEN + 3..]), (&b"aBc"[..], &b"de"[..]), "{i}");
         }
         assert!(ends_met > 0 && unmapped > 0);
     }

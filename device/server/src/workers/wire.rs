@@ -17,7 +17,7 @@
 
 use hca_model::link::{Light, LinkMessage, LinkPacket, Session};
 use hca_model::link_layer::{Due, Packet};
-use hca_model::{LinkOffer, PortKind, Ps, Sink};
+use hca_model::{GuestMemory, LinkOffer, PortKind, Ps, Sink};
 
 const PACKET: u8 = 1;
 const CREDIT: u8 = 2;
@@ -25,10 +25,21 @@ const LIGHT: u8 = 3;
 
 /// Bytes in front of a packet; others have no more.
 pub(super) const HEAD: usize = 32;
+/// Where it says what a packet is.
+const WHAT: usize = 1;
 const ETHERNET: u8 = 1;
 const DUE_SHIFT: u32 = 1;
 const HAS_OFFER: u8 = 1;
 const HAS_BUFFER: u8 = 2;
+
+/// Where a message is put, from its beginning on.
+pub(crate) trait Place: Sink {
+    /// Whether some of what was put could not be read, and is zeroes.
+    fn lacks(&self) -> bool;
+
+    /// Another byte is at `at` of what was put.
+    fn change(&mut self, at: usize, byte: u8);
+}
 
 /// A message that leaves.
 pub(crate) struct Leaving {
@@ -87,28 +98,67 @@ impl Leaving {
         HEAD + self.packet.as_ref().map_or(0, Packet::len)
     }
 
-    /// Hands them to `sink`, piece by piece.
-    pub(crate) fn put(self, sink: &mut dyn Sink) {
-        sink.put(&self.head);
+    /// Puts them there, piece by piece.
+    ///
+    /// A packet whose payload can't be read any more is bad: then none of its checksums is right by construction, and where they are is nothing.
+    pub(crate) fn put(self, place: &mut impl Place) {
+        place.put(&self.head);
         if let Some(packet) = self.packet {
-            packet.put_on_link(sink);
+            packet.put_on_link(place);
+            let [_, what, ..] = self.head;
+            if place.lacks() {
+                place.change(WHAT, what & ETHERNET);
+            }
         }
     }
 
     /// All of them.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len());
-        self.put(&mut Behind(&mut bytes));
+        self.put(&mut Behind::new(&mut bytes));
         bytes
     }
 }
 
 /// Behind what is there already, in memory of our own.
-pub(crate) struct Behind<'a>(pub(crate) &'a mut Vec<u8>);
+pub(crate) struct Behind<'a> {
+    bytes: &'a mut Vec<u8>,
+    begin: usize,
+    lacks: bool,
+}
+
+impl<'a> Behind<'a> {
+    pub(crate) fn new(bytes: &'a mut Vec<u8>) -> Self {
+        let begin = bytes.len();
+        Self { bytes, begin, lacks: false }
+    }
+}
 
 impl Sink for Behind<'_> {
     fn put(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn put_from(&mut self, memory: &dyn GuestMemory, iova: u64, len: usize) {
+        let at = self.bytes.len();
+        self.bytes.resize(at + len, 0);
+        let room = self.bytes.get_mut(at..).unwrap_or_default();
+        if memory.read(iova, room).is_err() {
+            room.fill(0);
+            self.lacks = true;
+        }
+    }
+}
+
+impl Place for Behind<'_> {
+    fn lacks(&self) -> bool {
+        self.lacks
+    }
+
+    fn change(&mut self, at: usize, byte: u8) {
+        if let Some(there) = self.bytes.get_mut(self.begin + at) {
+            *there = byte;
+        }
     }
 }
 
@@ -214,6 +264,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::memory::HostMemory;
 
     /// A write, of which nobody computed a checksum.
     fn transport(ethernet: bool, len: usize) -> Packet {
@@ -305,6 +356,37 @@ mod tests {
             let wrong = Packet::of_link(kind, Due::Nothing, bytes.len(), |to| to.copy_from_slice(&bytes));
             assert!(wrong.parse().is_err());
         }
+    }
+
+    /// A packet whose payload could not be read is none, where that of which all could be is good without checksums.
+    #[test]
+    fn a_packet_without_its_payload_is_bad() {
+        for (ethernet, len) in [(false, 4096), (true, 4096), (false, 13)] {
+            for unreadable in [false, true] {
+                let message = LinkMessage::Packet(LinkPacket {
+                    packet: transport(ethernet, len),
+                    tail: Ps(1),
+                    credits: 1,
+                    session: Session::default(),
+                });
+                // Something else is before it.
+                let mut bytes = vec![1; 5];
+                let mut place = Behind::new(&mut bytes);
+                place.lacks = unreadable;
+                Leaving::new(1, message).put(&mut place);
+                assert_eq!(bytes[..5], [1; 5]);
+                let (_, came) = read_bytes(&bytes[5..]).unwrap();
+                let LinkMessage::Packet(came) = came else { panic!("{came:?}") };
+                assert_eq!(came.packet.parse().is_err(), unreadable);
+                assert_eq!((came.credits, came.packet.kind() == PortKind::Ethernet), (1, ethernet));
+            }
+        }
+        let memory = HostMemory::new();
+        let mut bytes = Vec::new();
+        let mut place = Behind::new(&mut bytes);
+        place.put_from(&memory, 0x1000, 100);
+        assert!(place.lacks());
+        assert_eq!(bytes, [0; 100]);
     }
 
     proptest! {
