@@ -216,6 +216,11 @@ pub enum Transport {
 }
 
 impl Transport {
+    /// Whether its requests are answered.
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, Self::Rc | Self::Xrc | Self::Dc)
+    }
+
     /// Takes the transport from a BTH opcode.
     pub const fn from_opcode(opcode: u32) -> Option<Self> {
         Some(match opcode >> 5 {
@@ -288,12 +293,22 @@ pub enum Operation {
     MaskedCompareSwap = 0x1a,
     /// Masked fetch and add.
     MaskedFetchAdd = 0x1b,
+    /// Reserved.
+    Reserved15 = 0x15,
+    /// Reserved when the adapter was made; a flush of memory by later specifications.
+    Reserved1c = 0x1c,
+    /// Reserved when the adapter was made; an atomic write by later specifications.
+    Reserved1d = 0x1d,
+    /// Reserved.
+    Reserved1e = 0x1e,
+    /// Reserved.
+    Reserved1f = 0x1f,
 }
 
 impl Operation {
     /// Takes the operation from a BTH opcode.
-    pub const fn from_opcode(opcode: u32) -> Option<Self> {
-        Some(match opcode & 0x1f {
+    pub const fn from_opcode(opcode: u32) -> Self {
+        match opcode & 0x1f {
             0x00 => Self::SendFirst,
             0x01 => Self::SendMiddle,
             0x02 => Self::SendLast,
@@ -321,8 +336,36 @@ impl Operation {
             0x19 => Self::Disconnect,
             0x1a => Self::MaskedCompareSwap,
             0x1b => Self::MaskedFetchAdd,
-            _ => return None,
-        })
+            0x15 => Self::Reserved15,
+            0x1c => Self::Reserved1c,
+            0x1d => Self::Reserved1d,
+            0x1e => Self::Reserved1e,
+            _ => Self::Reserved1f,
+        }
+    }
+
+    /// Whether the opcode is reserved, whatever the transport (IBTA table 38).
+    pub const fn is_reserved(self) -> bool {
+        matches!(
+            self,
+            Self::Reserved15 | Self::Reserved1c | Self::Reserved1d | Self::Reserved1e | Self::Reserved1f
+        )
+    }
+
+    /// Whether a transport has the operation. The others of a transport that answers are reserved: a responder refuses them
+    /// as invalid requests (IBTA 9.9.3).
+    pub const fn exists_on(self, transport: Transport) -> bool {
+        match transport {
+            Transport::Rc | Transport::Xrc => {
+                !self.is_reserved() && !matches!(self, Self::Connect | Self::Disconnect)
+            }
+            Transport::Dc => !self.is_reserved(),
+            // Sends and writes only.
+            Transport::Uc => (self as u8) <= Self::WriteOnlyImm as u8,
+            Transport::Ud => matches!(self, Self::SendOnly | Self::SendOnlyImm),
+            // 16 bytes of nothing are its payload.
+            Transport::Cnp => matches!(self, Self::SendMiddle),
+        }
     }
 
     /// The BTH opcode of this operation on `transport`.
@@ -405,9 +448,9 @@ mod tests {
     #[test]
     fn operations_round_trip() {
         for op in 0..32 {
-            if let Some(o) = Operation::from_opcode(op) {
-                assert_eq!(o as u32, op);
-            }
+            assert_eq!(Operation::from_opcode(op) as u32, op);
         }
+        let reserved: Vec<u32> = (0..32).filter(|op| Operation::from_opcode(*op).is_reserved()).collect();
+        assert_eq!(reserved, [0x15, 0x1c, 0x1d, 0x1e, 0x1f]);
     }
 }

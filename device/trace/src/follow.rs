@@ -148,7 +148,7 @@ pub(crate) fn done_for(event: &Event, asides: &[Record]) -> Vec<bool> {
 }
 
 fn is_response(opcode: u8) -> bool {
-    Operation::from_opcode(opcode.into()).is_some_and(Operation::is_response)
+    Operation::from_opcode(opcode.into()).is_response()
 }
 
 impl Follower {

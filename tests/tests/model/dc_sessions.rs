@@ -144,6 +144,20 @@ pub(crate) fn only_packets_of_the_connection_count() {
     target.close();
 }
 
+/// A reserved opcode is an invalid request: the connection is over, the target is not.
+#[test]
+pub(crate) fn a_reserved_opcode_ends_a_connection() {
+    use Operation::{Connect, Reserved1c, Reserved1d, Reserved1e, Reserved1f, Reserved15};
+    let mut target = DcTarget::new();
+    for (session, opcode) in (1..).zip([Reserved15, Reserved1c, Reserved1d, Reserved1e, Reserved1f]) {
+        target.nothing(sent(Connect, session, 10));
+        assert!(target.message(session, 11));
+        target.nothing(Sent { len: 20, ..sent(opcode, session, 12) });
+        assert!(!target.message(session, 12) && !target.message(session, 13), "{opcode:?}");
+    }
+    target.close();
+}
+
 #[test]
 pub(crate) fn a_message_that_is_not_finished_is_flushed() {
     let mut target = DcTarget::new();

@@ -83,7 +83,8 @@ again! {
     dc_paging: sender_and_receiver_wait the_target_of_a_write_is_waited_for;
     dc_sessions:
         only_packets_of_the_connection_count a_message_that_is_not_finished_is_flushed
-        the_key_counts_in_every_packet draining_has_an_end;
+        the_key_counts_in_every_packet draining_has_an_end
+        a_reserved_opcode_ends_a_connection;
     encryption: every_operation signatures_and_encryption wrapped_keys;
     errors:
         receiver_not_ready_is_waited_for receiver_not_ready_for_too_long_is_an_error
@@ -111,6 +112,7 @@ again! {
         inline_data unsignalled_requests_complete_with_the_next_signalled rings_wrap
         both_directions_at_once;
     malformed: malformed_packets_are_counted_and_dropped;
+    opcodes: a_reliable_connection_refuses_them an_extended_one_does others_drop_them;
     objects:
         use_is_counted wrong_transitions_are_refused queries_are_truthful
         pages_of_every_size keys_that_are_gone protection_domains_are_separate

@@ -31,6 +31,7 @@ mod objects;
 mod odp;
 mod odp_memory;
 mod odp_queues;
+mod opcodes;
 mod parked;
 mod personality;
 mod pools;

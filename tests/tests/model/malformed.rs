@@ -40,7 +40,7 @@ pub(crate) fn malformed_packets_are_counted_and_dropped() {
         ("shorter than the LRH says", true, 1, |b| b[5] += 1),
         ("a raw packet", true, 0, |b| b[1] &= !3),
         ("transport version 1", true, 0, |b| b[BTH + 1] |= 1),
-        ("a reserved opcode", true, 0, |b| b[BTH] = 0x1f),
+        ("a reserved opcode of a connection that answers nothing", true, 0, |b| b[BTH] = 0x3f),
         ("reliable datagram", true, 0, |b| b[BTH] = 0x44),
         ("an acknowledge with payload", true, 0, |b| b[BTH] = 0x11),
     ];

@@ -154,6 +154,8 @@ impl Core<'_> {
                     self.queue_atomic(now, qp, (repr.psn, true), qp.responder.msn, (original, now));
                 }
             }
+            // Nothing of the kind was ever executed.
+            operation if !operation.exists_on(repr.transport) => {}
             _ => {
                 // Everything up to the expected PSN is acknowledged again.
                 let psn = qp.responder.epsn.prev();

@@ -72,11 +72,11 @@ impl Script {
 /// The BTH's opcode by the names of transport and operation: `rc-send-only`, `ud-send-only-imm`, `rc-acknowledge`, `cnp`.
 pub fn packet_named(name: &str) -> Option<u8> {
     (0..=u8::MAX).find(|opcode| {
-        let of = |opcode: u32| Some((Transport::from_opcode(opcode)?, Operation::from_opcode(opcode)?));
-        match of((*opcode).into()) {
-            Some((Transport::Cnp, Operation::SendMiddle)) => name == "cnp",
-            Some((Transport::Cnp, _)) | None => false,
-            Some((transport, operation)) => hyphened(&format!("{transport:?}{operation:?}")) == name,
+        let operation = Operation::from_opcode((*opcode).into());
+        match Transport::from_opcode((*opcode).into()).filter(|_| !operation.is_reserved()) {
+            Some(Transport::Cnp) => operation == Operation::SendMiddle && name == "cnp",
+            None => false,
+            Some(transport) => hyphened(&format!("{transport:?}{operation:?}")) == name,
         }
     })
 }

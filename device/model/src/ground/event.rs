@@ -665,7 +665,8 @@ events! {
 /// The name of a BTH opcode, or nothing if there is no such operation.
 pub fn operation_name(opcode: u8) -> Option<String> {
     let transport = hca_spec::wire::Transport::from_opcode(opcode.into())?;
-    Operation::from_opcode(opcode.into()).map(|operation| format!("{transport:?} {operation:?}"))
+    let operation = Operation::from_opcode(opcode.into());
+    (!operation.is_reserved()).then(|| format!("{transport:?} {operation:?}"))
 }
 
 /// Who wants to hear of events, one bit each.

@@ -161,7 +161,8 @@ impl Default for Repr {
     }
 }
 
-/// Which extended headers and whether payload an opcode carries (IBTA vol 1 table 38; XRC: annex A14).
+/// Which extended headers and whether payload an opcode carries (IBTA vol 1 table 38; XRC: annex A14). What follows the BTH of a reserved
+/// opcode nobody knows: it counts as payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Carried {
     /// Dynamic connection header.
@@ -197,7 +198,7 @@ const OPCODES: usize = 1 << 8;
 static BY_OPCODE: [Option<Carried>; OPCODES] = Carried::of_all();
 
 impl Carried {
-    /// What `operation` on `transport` carries, or `None` if there is no such opcode.
+    /// What `operation` on `transport` carries. `None`: it is dropped in silence, as the transport has no such opcode and answers nothing.
     #[inline]
     pub fn by(transport: Transport, operation: Operation) -> Option<Self> {
         BY_OPCODE.get(operation.on(transport) as usize).copied().flatten()
@@ -208,9 +209,8 @@ impl Carried {
         let mut all = [None; OPCODES];
         let mut opcode = 0;
         while opcode < OPCODES {
-            let known = (Transport::from_opcode(opcode as u32), Operation::from_opcode(opcode as u32));
-            if let (Some(transport), Some(operation)) = known {
-                all[opcode] = Self::of(transport, operation);
+            if let Some(transport) = Transport::from_opcode(opcode as u32) {
+                all[opcode] = Self::of(transport, Operation::from_opcode(opcode as u32));
             }
             opcode += 1;
         }
@@ -219,16 +219,8 @@ impl Carried {
 
     const fn of(transport: Transport, operation: Operation) -> Option<Self> {
         use Operation as O;
-        let exists = match transport {
-            Transport::Rc | Transport::Xrc => !matches!(operation, O::Connect | O::Disconnect),
-            Transport::Dc => true,
-            // Sends and writes only.
-            Transport::Uc => (operation as u8) <= O::WriteOnlyImm as u8,
-            Transport::Ud => matches!(operation, O::SendOnly | O::SendOnlyImm),
-            // 16 bytes of nothing are its payload.
-            Transport::Cnp => matches!(operation, O::SendMiddle),
-        };
-        if !exists {
+        let known = operation.exists_on(transport);
+        if !known && !transport.is_reliable() {
             return None;
         }
         let read_response = matches!(
@@ -240,7 +232,7 @@ impl Carried {
         let bare = matches!(operation, O::ReadRequest | O::Connect | O::Disconnect);
         let mut carried = Self {
             dceth: matches!(transport, Transport::Dc) && !operation.is_response(),
-            xrceth: matches!(transport, Transport::Xrc) && !operation.is_response(),
+            xrceth: known && matches!(transport, Transport::Xrc) && !operation.is_response(),
             deth: matches!(transport, Transport::Ud),
             reth: matches!(operation, O::WriteFirst | O::WriteOnly | O::WriteOnlyImm | O::ReadRequest),
             atomic,
@@ -249,7 +241,7 @@ impl Carried {
             atomic_ack: matches!(operation, O::AtomicAcknowledge),
             imm: matches!(operation, O::SendLastImm | O::SendOnlyImm | O::WriteLastImm | O::WriteOnlyImm),
             ieth: matches!(operation, O::SendLastInval | O::SendOnlyInval),
-            payload: !atomic && !acknowledge && !bare,
+            payload: !known || !atomic && !acknowledge && !bare,
             bytes: 0,
         };
         // All of them together have far less than 256.
@@ -405,7 +397,7 @@ impl Repr {
         let unknown = Malformed::Opcode(opcode as u8);
         Ok(Self {
             transport: Transport::from_opcode(opcode).ok_or(unknown)?,
-            operation: Operation::from_opcode(opcode).ok_or(unknown)?,
+            operation: Operation::from_opcode(opcode),
             solicited: bth.get(Bth::SE) == 1,
             migrated: bth.get(Bth::M) == 1,
             pkey: bth.get(Bth::P_KEY) as u16,

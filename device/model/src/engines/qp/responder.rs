@@ -370,9 +370,14 @@ impl QueuePair {
         })
     }
 
-    /// The order of first, middle and last packets, and the payload lengths (IBTA 9.7.4.1.3).
+    /// That the transport has the opcode (IBTA 9.9.3), the order of first, middle and last packets, and the payload lengths (IBTA
+    /// 9.7.4.1.3).
     pub(crate) fn check_sequence(&self, repr: &Repr, payload: usize) -> Result<(), Refusal> {
         use Operation as Op;
+        if !repr.operation.exists_on(repr.transport) {
+            let opcode = repr.operation.on(repr.transport);
+            return Err(invalid("opcode", opcode.into(), "one that the transport has"));
+        }
         let fits = match (&self.responder.current, repr.operation) {
             (
                 Some(Current::Send { .. }),
