@@ -125,7 +125,7 @@ rules! {
         DATAGRAM_KEY = "datagram-key", "qpc.md#transitions",
             "A datagram carries the Q_Key of the queue pair that it is for.";
         PEER_GID = "peer-gid", "qpc.md#transitions",
-            "The GIDs in the GRH of a connected queue pair's packets are those of both ends' address paths.";
+            "Packets of a connected queue pair whose address path has a GRH have one, too; the GIDs in it are those of both ends' address paths, those of a datagram its receiver's.";
     }
     Answers: {
         COMMAND_ENTRY = "command-entry", "command-queue.md#who-writes-what-when",

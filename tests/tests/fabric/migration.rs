@@ -8,7 +8,7 @@ use hca_model::{HcaId, Ps};
 use hca_spec::command::Status;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::EventType;
-use hca_spec::ids::Lid;
+use hca_spec::ids::{Gid, Lid};
 use hca_spec::mad::{PortInfo, SmpData, attr};
 use hca_spec::qpc::{AddressPath, Qpc, path_migration};
 use hca_tests::in_process::{ModelBus, Simulation};
@@ -197,5 +197,41 @@ fn no_alternate_path() {
     pair.hcas[0].qp_migrate(&mut pair.ends[0].qp).expect("RTS2RTS");
     assert_eq!(states(&mut pair), [(path_migration::MIGRATED, 0x20), (path_migration::MIGRATED, 0x10)]);
     assert!(events(&mut pair, 0).is_empty());
+    close(pair);
+}
+
+/// Who comes over the alternate path without the GRH that this path has does not migrate its peer.
+#[test]
+fn the_alternate_path_has_its_gids() {
+    let (mut pair, _) = pair();
+    let gids = [0, 1].map(|hca: usize| pair.hcas[hca].gid(PORT, 0).expect("a GID"));
+    let other = Gid::new(0xfe80 << 48, 0x0bad);
+    // What the near end sends has no GRH; has one, and the far end expects another GID; has the one expected.
+    for (near, far, migrates) in
+        [(None, gids[0], false), (Some(gids[1]), other, false), (Some(gids[1]), gids[0], true)]
+    {
+        rearm(&mut pair, 0, &Path { gid: near, ..alternate(0) }).expect("RTS2RTS");
+        rearm(&mut pair, 1, &Path { gid: Some(far), ..alternate(1) }).expect("RTS2RTS");
+        assert_eq!(write(&mut pair, 0), None);
+        assert_eq!(states(&mut pair).map(|state| state.0), [path_migration::ARMED; 2]);
+        pair.hcas[0].qp_migrate(&mut pair.ends[0].qp).expect("RTS2RTS");
+        assert_eq!(write(&mut pair, 0).is_none(), migrates, "{near:?} {far}");
+        assert_eq!(
+            events(&mut pair, 1),
+            [match migrates {
+                true => EventType::PathMigrated,
+                false => EventType::PathMigrationFailed,
+            } as u8]
+        );
+        assert_eq!(states(&mut pair)[1].1, if migrates { 0x11 } else { 0x10 }, "{near:?} {far}");
+        for end in 0..2 {
+            pair.hcas[end].qp_to_reset(&mut pair.ends[end].qp).expect("2RST");
+        }
+        let rts = RtsAttr { timeout: TIMEOUT, retries: 2, ..RtsAttr::default() };
+        for end in 0..2 {
+            pair.to_rts(end, &Options { rts, ..Options::default() }).expect("connect");
+            drain_events(&mut pair.hcas[end]);
+        }
+    }
     close(pair);
 }

@@ -2,11 +2,11 @@
 
 use hca_driver::{Access, Completion, Dct, DctConfig, Event, ScatterToCqe, Sge, Srq};
 use hca_model::link_layer::{Packet, Path, ib::Address};
-use hca_model::wire::{DcEthRepr, Repr};
+use hca_model::wire::{DcEthRepr, GrhRepr, Repr};
 use hca_model::{HcaId, Ps, World};
 use hca_spec::cqe::Syndrome;
 use hca_spec::dct::{DctState, Dctc};
-use hca_spec::ids::{Psn, Qpn};
+use hca_spec::ids::{Gid, Psn, Qpn};
 use hca_spec::wire::{Operation, Transport};
 use hca_tests::in_process::{ModelBus, ModelMemory};
 use hca_tests::paged::Paged;
@@ -64,7 +64,17 @@ impl DcTarget {
 
     /// Sends a packet; what completes then.
     fn send(&mut self, sent: Sent) -> Option<Completion> {
+        self.send_to(sent, None)
+    }
+
+    /// The same with a GRH for that GID.
+    fn send_to(&mut self, sent: Sent, dgid: Option<Gid>) -> Option<Completion> {
         let lid = self.pair.hcas[0].lid(PORT).expect("LID");
+        let path = Path::from(Address::between(lid, lid));
+        let path = match dgid {
+            Some(dgid) => path.with_grh(GrhRepr { dgid, ..GrhRepr::default() }),
+            None => path,
+        };
         let repr = Repr {
             transport: Transport::Dc,
             operation: sent.operation,
@@ -78,9 +88,7 @@ impl DcTarget {
             }),
             ..Repr::default()
         };
-        let packet =
-            Packet::build(&Path::from(Address::between(lid, lid)), &repr, sent.len, |_| Ok::<(), ()>(()))
-                .expect("a packet");
+        let packet = Packet::build(&path, &repr, sent.len, |_| Ok::<(), ()>(())).expect("a packet");
         let simulation = self.pair.hcas[0].bus_mut().simulation().clone();
         simulation.world(|world, now| world.inject_packet(now, HcaId(0), packet));
         simulation.run(Ps::from_us(50));
@@ -155,6 +163,20 @@ pub(crate) fn a_reserved_opcode_ends_a_connection() {
         target.nothing(Sent { len: 20, ..sent(opcode, session, 12) });
         assert!(!target.message(session, 12) && !target.message(session, 13), "{opcode:?}");
     }
+    target.close();
+}
+
+/// A GRH is for a GID of the target's port.
+#[test]
+pub(crate) fn a_grh_is_for_the_targets_port() {
+    let mut target = DcTarget::new();
+    let own = target.pair.hcas[0].gid(PORT, 0).expect("a GID");
+    let other = Gid::new(0xfe80 << 48, 0x0bad);
+    assert_eq!(target.send_to(sent(Operation::Connect, 1, 0), Some(other)), None);
+    assert_eq!(target.send_to(sent(Operation::SendOnly, 1, 1), Some(own)), None, "no connection");
+    assert_eq!(target.send_to(sent(Operation::Connect, 1, 0), Some(own)), None);
+    assert_eq!(target.send_to(sent(Operation::SendOnly, 1, 1), Some(other)), None);
+    assert!(target.send_to(sent(Operation::SendOnly, 1, 1), Some(own)).is_some_and(|c| c.status.is_ok()));
     target.close();
 }
 

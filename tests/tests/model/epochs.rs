@@ -81,7 +81,7 @@ again! {
     dc_sessions:
         only_packets_of_the_connection_count a_message_that_is_not_finished_is_flushed
         the_key_counts_in_every_packet draining_has_an_end
-        a_reserved_opcode_ends_a_connection;
+        a_reserved_opcode_ends_a_connection a_grh_is_for_the_targets_port;
     errors:
         receiver_not_ready_is_waited_for receiver_not_ready_for_too_long_is_an_error
         a_silent_peer_is_an_error_after_the_retries strangers_are_not_heard
@@ -94,6 +94,7 @@ again! {
     faults:
         remote_keys remote_rights local_keys local_write lengths work_requests states
         partitions_and_q_keys services;
+    global_routes: connections_with_one connections_without_one datagrams_are_for_their_port;
     keys:
         pages_up_to_1_gib regions_of_more_than_4_gib lists_of_pieces strided_layouts
         strided_layouts_in_lists lists_of_blocks depth_is_limited pieces_are_checked

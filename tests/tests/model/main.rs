@@ -21,6 +21,7 @@ mod ethernet;
 mod events;
 mod faults;
 mod fuzz;
+mod global_routes;
 mod inspect;
 mod keys;
 mod loopback;

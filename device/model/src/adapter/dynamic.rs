@@ -74,6 +74,15 @@ impl Executor<'_> {
                 ),
             );
         }
+        if let Some(wrong) = core.chip.managed.port(own).and_then(|port| path.stray_gid(port)) {
+            return core.diagnose(
+                now,
+                format_args!(
+                    "packet for DCT {} dropped: {wrong}, which its port does not have",
+                    repr.dest_qp
+                ),
+            );
+        }
         let own_pkey = core.chip.managed.port(own).map_or(0, |p| p.pkey(ctx.get(Dctc::PKEY_INDEX)));
         if !pkeys_match(own_pkey, repr.pkey) {
             core.diagnose(

@@ -13,7 +13,6 @@ use crate::engines::qp::{NotAdmitted, QueuePair, WrongWay};
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::Unwanted;
 use crate::ground::time::Ps;
-use crate::link_layer::WrongGid;
 
 impl Executor<'_> {
     /// Whether a packet was addressed to another port. Management of the subnet goes by other things.
@@ -87,11 +86,17 @@ impl Executor<'_> {
                     Finding::new(Subject::qp(qpn), "primary path", found, expected, &rules::PEER_ADDRESS)
                 });
             }
-            Err(WrongWay::Gid(WrongGid { field, found, expected })) => {
+            Err(WrongWay::Gid(wrong)) => {
                 core.note_unwanted(now, path.source(), repr, Unwanted::Gid, 0);
                 return core.answer_mistake(now, || {
-                    let found = format!("{found} in the GRH of a packet, dropped");
-                    Finding::new(Subject::qp(qpn), field, found, expected.to_string(), &rules::PEER_GID)
+                    let (field, expected) = (wrong.field, wrong.expected.to_string());
+                    Finding::new(
+                        Subject::qp(qpn),
+                        field,
+                        format!("{wrong}, dropped"),
+                        expected,
+                        &rules::PEER_GID,
+                    )
                 });
             }
         }

@@ -233,7 +233,7 @@ pub enum Unwanted {
     Behind,
     /// It has no receive request for it; `own` is 0.
     NoReceive,
-    /// A GID in its GRH is not that of the queue pair's path; `own` is 0.
+    /// A GID in its GRH is not that of the queue pair's path, or it lacks a GRH; `own` is 0.
     Gid,
 }
 

@@ -8,6 +8,7 @@ use hca_spec::ids::{Gid, Lid};
 use hca_spec::wire::Grh;
 use hca_spec::wqe::Datagram;
 
+use super::route::WrongGid;
 use super::{eth, ib};
 use crate::wire::GrhRepr;
 
@@ -164,6 +165,14 @@ impl Path {
             LinkAddress::Ib(address) => address.is_for_another(port),
             LinkAddress::Eth(_) => false,
         }
+    }
+
+    /// The destination of its GRH, if that is no GID of the InfiniBand port that it came to: of a group, its members know. What never
+    /// left its port has none that counts. Of Ethernet, who takes frames asks that.
+    #[inline]
+    pub(crate) fn stray_gid(&self, port: &Port) -> Option<WrongGid> {
+        let dgid = self.grh.filter(|_| self.ib().is_some() && !self.is_forced())?.dgid;
+        (!port.has_gid(dgid)).then(|| WrongGid { field: "dgid", found: Some(dgid), expected: port.gid(0) })
     }
 
     /// Whether it leads back to its port, whatever addresses that has.

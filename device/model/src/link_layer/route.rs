@@ -1,5 +1,7 @@
 //! Where a queue pair's packets go.
 
+use std::fmt;
+
 use hca_firmware::{Port, PortKind};
 use hca_spec::dct::Dctc;
 use hca_spec::ids::Gid;
@@ -49,8 +51,19 @@ impl Default for Own {
 pub(crate) struct WrongGid {
     /// Which of the GRH.
     pub(crate) field: &'static str,
-    pub(crate) found: Gid,
+    /// `None`: the packet has no GRH.
+    pub(crate) found: Option<Gid>,
     pub(crate) expected: Gid,
+}
+
+impl fmt::Display for WrongGid {
+    /// What was found.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.found {
+            Some(gid) => write!(f, "{gid} in the GRH of a packet"),
+            None => f.write_str("a packet without a GRH"),
+        }
+    }
 }
 
 impl Route {
@@ -248,22 +261,28 @@ impl Route {
         }
     }
 
-    /// A GID in the GRH that a packet came with which is not the one of this way: of a connection on InfiniBand both are checked
-    /// (IBTA 9.6.1.2). `port` is the one that it came by.
+    /// A GID in the GRH that a packet came with which is not the one of this way, or a GRH that it lacks: of a connection on InfiniBand both
+    /// GIDs are checked (IBTA 9.6.1.2; qib driver, `qib_ruc_check_hdr`). A GRH that this way has not is let pass if it is for a GID of the
+    /// port. `port` is the one that it came by.
     #[inline]
     pub(crate) fn wrong_gid(&self, port: &Port, came: &Path) -> Option<WrongGid> {
-        let grh = came.grh()?;
         came.ib()?;
-        match self.path(port).grh() {
-            Some(own) if !grh.dgid.is_or_defaults_to(own.sgid) => {
-                Some(WrongGid { field: "dgid", found: grh.dgid, expected: own.sgid })
-            }
-            Some(own) if !grh.sgid.is_or_defaults_to(own.dgid) => {
-                Some(WrongGid { field: "sgid", found: grh.sgid, expected: own.dgid })
-            }
+        match (&self.path.grh, came.grh()) {
+            (None, None) => None,
+            (None, Some(_)) => came.stray_gid(port),
+            (Some(_), grh) => self.other_gid(port, grh),
+        }
+    }
+
+    /// The same where this way has a GRH.
+    fn other_gid(&self, port: &Port, came: Option<&GrhRepr>) -> Option<WrongGid> {
+        let own = *self.path(port).grh()?;
+        let wrong = |field, found, expected| Some(WrongGid { field, found, expected });
+        match came {
+            None => wrong("dgid", None, own.sgid),
+            Some(grh) if !grh.dgid.is_or_defaults_to(own.sgid) => wrong("dgid", Some(grh.dgid), own.sgid),
+            Some(grh) if !grh.sgid.is_or_defaults_to(own.dgid) => wrong("sgid", Some(grh.sgid), own.dgid),
             Some(_) => None,
-            None if port.has_gid(grh.dgid) => None,
-            None => Some(WrongGid { field: "dgid", found: grh.dgid, expected: port.gid(0) }),
         }
     }
 

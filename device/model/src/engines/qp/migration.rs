@@ -75,7 +75,10 @@ impl QueuePair {
             path_migration::ARMED if repr.migrated => {
                 let qp = view.icm().qps.get(self.qpn.0);
                 let alternate = qp.map(|qp| view.route_of(qp.ctx.secondary_path()));
-                let leads_there = |route: Route| route.port() == port && route.peer() == path.source();
+                let leads_there = |route: Route| {
+                    let wrong = view.port(port).and_then(|port| route.wrong_gid(port, path));
+                    route.port() == port && route.peer() == path.source() && wrong.is_none()
+                };
                 match alternate.is_some_and(leads_there) {
                     true => MigrationStep::Migrated,
                     false if !std::mem::replace(&mut self.migration_refused, true) => MigrationStep::Refused,

@@ -378,6 +378,20 @@ impl QueuePair {
         if is_of { Ok(()) } else { Err(NotAdmitted::Partition { own }) }
     }
 
+    /// Whether a datagram that came by `port` is for a GID of that port, or for a group of the queue pair, as far as it has a GRH. The general
+    /// services are reached by well known GIDs, too.
+    fn check_destination(&self, view: &View<'_>, port: u8, path: &Path) -> Result<(), WrongWay> {
+        let Some(wrong) = view.port(port).and_then(|port| path.stray_gid(port)) else { return Ok(()) };
+        let is_member = || {
+            let mut groups = view.icm().mcgs.iter();
+            groups.any(|group| Some(group.gid) == wrong.found && group.qps.contains(&self.qpn))
+        };
+        match self.service != ServiceType::Ud || is_member() {
+            true => Ok(()),
+            false => Err(WrongWay::Gid(wrong)),
+        }
+    }
+
     /// Whether a packet that came by `port` took the way that the queue pair's packets have to take (IBTA 9.6.1).
     #[inline(always)]
     pub(crate) fn check_way(&self, view: &View<'_>, port: u8, path: &Path) -> Result<(), WrongWay> {
@@ -385,7 +399,7 @@ impl QueuePair {
             return Err(WrongWay::Port(self.port()));
         }
         if self.transport() == Transport::Ud {
-            return Ok(());
+            return self.check_destination(view, port, path);
         }
         let route = &self.params.route;
         if route.is_led_back(path) {
@@ -408,7 +422,7 @@ pub(crate) enum WrongWay {
     Port(u8),
     /// The queue pair is connected to this one.
     Peer(Station),
-    /// A GID in the packet's GRH is not that of the queue pair's path.
+    /// A GID in the packet's GRH is not that of the queue pair's path, or it has no GRH and the path has.
     Gid(WrongGid),
 }
 
