@@ -120,6 +120,10 @@ impl RoceAddress {
     }
 }
 
+/// The longest frame of a port where RoCE has a path MTU of 4096 bytes: what an operating system calls an MTU of 4200, 104 bytes of it for the
+/// headers between Ethernet's and the payload (Linux counts 96: `iboe_get_mtu`).
+pub const ROCE_FRAME: u16 = 4200 + 22;
+
 /// What a completion says of a received frame (PRM "Completion Queue Entry Format").
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FrameReport {
@@ -221,6 +225,21 @@ impl<B: Bus> Hca<B> {
         let mut register = Pmtu::new();
         register.set(Pmtu::LOCAL_PORT, port.into()).set(Pmtu::ADMIN_MTU, bytes.into());
         self.write_register(reg::PMTU, register.bytes())
+    }
+
+    /// Lets packets of RoCE with a path MTU of 4096 bytes pass a port, as stock drivers do with the MTU of their network device: the largest
+    /// frame of the port (PRM "PMTU"), then that of its virtual port (PRM "MODIFY_NIC_VPORT_CONTEXT"; mlx5 driver,
+    /// `mlx5e_set_dev_port_mtu`). At power-on frames have 1522 bytes, which is enough for a path MTU of 1024.
+    ///
+    /// # Errors
+    /// A command failed.
+    pub fn set_roce_mtu(&mut self, port: u8) -> Result<(), Error> {
+        self.set_port_mtu(port, ROCE_FRAME)?;
+        let mut input = ModifyNicVportContextIn::new();
+        input.set(ModifyNicVportContextIn::FIELD_SELECT, nic_vport_select::MTU);
+        input.context_mut().set(NicVportContext::MTU, ROCE_FRAME.into());
+        let input = input.bytes().to_vec();
+        self.execute(Opcode::ModifyNicVportContext, 0, input, OutHeader::SIZE).map(drop)
     }
 
     /// Whether the port is up (PRM "QUERY_VPORT_STATE").

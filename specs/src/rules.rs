@@ -126,6 +126,8 @@ rules! {
             "A datagram carries the Q_Key of the queue pair that it is for.";
         PEER_GID = "peer-gid", "qpc.md#transitions",
             "Packets of a connected queue pair whose address path has a GRH have one, too; the GIDs in it are those of both ends' address paths, those of a datagram its receiver's.";
+        PORT_MTU = "port-mtu", "registers.md#mtu",
+            "What is sent by an Ethernet port is no longer than its MTU (PMTU), packets of RoCE with all their headers.";
     }
     Answers: {
         COMMAND_ENTRY = "command-entry", "command-queue.md#who-writes-what-when",

@@ -373,6 +373,7 @@ fn enable_roce<B: Bus>(hca: &mut Hca<B>) -> Result<(), Error> {
         hca.wait(None);
         left = left.checked_sub(1).expect("the port comes up");
     }
+    hca.set_roce_mtu(PORT)?;
     hca.set_roce(true)?;
     let mac = hca.mac()?;
     let address = RoceAddress { gid: roce_gid(mac), mac, vlan: None, version: RoceVersion::V2 };

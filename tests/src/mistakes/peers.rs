@@ -1,5 +1,6 @@
 //! Two ends that do not agree.
 
+use hca_driver::eth::ROCE_FRAME;
 use hca_driver::qp::Path;
 use hca_driver::{Datagram, InitAttr, RtrAttr, RtsAttr, SendOp, SendRequest};
 use hca_model::fault::{Fault, PortChange, TimeAction, Trigger, What};
@@ -51,6 +52,15 @@ pub(super) const ALL: &[Mistake] = &[
         );
         write(b, pair, 4096);
     }),
+    Mistake::driver("path MTU that frames of the port have no room for", "admin_mtu", |b| {
+        let frame = b.pick(1522, ROCE_FRAME);
+        let mut pair = apart(b);
+        let options = b.options(&Options { mtu: 5, ..Options::default() });
+        pair.hcas.iter_mut().for_each(|hca| hca.set_port_mtu(PORT, frame).expect("PMTU"));
+        [1, 0].into_iter().for_each(|end| to_rts_over(&mut pair, &options, end, Psn::new(0), |_| {}));
+        write(b, pair, 4096);
+    })
+    .on_ethernet(),
     Mistake::driver("P_Key of a partition that the peer is not in", "P_Key", |b| {
         let index = b.pick(1, 0);
         let mut pair = apart(b);

@@ -96,6 +96,7 @@ pub(super) fn roce_address(
     }
     let (gid, mac, version) = (scenario.roce.gid(id.0), hca.mac()?, scenario.roce.version);
     let vlan = (scenario.vlan > 0).then_some(scenario.vlan);
+    hca.set_roce_mtu(PORT)?;
     hca.set_roce(true)?;
     hca.set_roce_address(PORT, ROCE_INDEX, Some(&RoceAddress { gid, mac, vlan, version }))?;
     Ok(Address::Roce(gid, mac))

@@ -173,7 +173,7 @@ impl Executor<'_> {
         let keeps = out.outlet.keeps(own, &sample) || fate.own || sample.is_multicast();
         let lane = qps.get(qpn.0)?.lane;
         sample.retire();
-        if keeps || !fate.may_leave || !out.cabled || fate.lane != lane || captures {
+        if keeps || !fate.may_leave || !fate.fits || !out.cabled || fate.lane != lane || captures {
             return None;
         }
         let mut belongs = belongs;

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use hca_firmware::{FunctionId, Port, PortKind};
 use hca_spec::ids::Qpn;
+use hca_spec::rules;
 use hca_spec::wire::Operation;
 
 use crate::adapter::Executor;
@@ -16,6 +17,7 @@ use crate::adapter::ethernet::{Way, count_frame};
 use crate::adapter::returning::{Returned, Returning};
 use crate::engines::qp::run::Half;
 use crate::engines::qp::{PortLane, QueuePair};
+use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
 use crate::link_layer::{Fate, LANES, Next, Outcome, Outlet, Packet, Sent};
@@ -211,7 +213,11 @@ impl Core<'_> {
         let (Some(port), Some(out)) = (self.chip.managed.port(number), self.chip.ports.get(number)) else {
             return 0;
         };
-        let Fate { lane, own, may_leave } = out.outlet.admit(port, &mut packet);
+        let Fate { lane, own, may_leave, fits } = out.outlet.admit(port, &mut packet);
+        if !fits {
+            self.discard_long(at, number, &packet);
+            return lane;
+        }
         if self.looks_at_departures() && !self.lets_leave(at, number, &packet) {
             return lane;
         }
@@ -267,6 +273,27 @@ impl Core<'_> {
             self.pump(at, number);
         }
         lane
+    }
+
+    /// Bytes of the longest packet that a port lets pass.
+    pub(crate) fn longest(&self, number: u8) -> usize {
+        let ethernet = self.chip.managed.port(number).and_then(Port::ethernet);
+        ethernet.map_or(usize::MAX, |ethernet| ethernet.mtu.into())
+    }
+
+    /// A packet is longer than its port lets pass.
+    #[cold]
+    fn discard_long(&mut self, at: Ps, number: u8, packet: &Packet) {
+        self.discarded(number, 1);
+        self.note_dropped(at, packet);
+        let Some(ethernet) = self.chip.managed.port_mut(number).and_then(Port::ethernet_mut) else { return };
+        ethernet.counters.tx.discards = ethernet.counters.tx.discards.wrapping_add(1);
+        let (mtu, len) = (ethernet.mtu, packet.len());
+        self.answer_mistake(at, || {
+            let found = format!("{mtu}, and a frame of {len} bytes to send, discarded");
+            let expected = format!("{len}, or shorter packets: a smaller path MTU");
+            Finding::new(Subject::new("port", number.into()), "admin_mtu", found, expected, &rules::PORT_MTU)
+        });
     }
 
     /// Lets everything leave a port that can at `now`.

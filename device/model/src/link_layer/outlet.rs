@@ -67,6 +67,8 @@ pub(crate) struct Fate {
     pub(crate) own: bool,
     /// The port and the lane let it leave now.
     pub(crate) may_leave: bool,
+    /// The port lets a packet of its length pass: one that is longer is discarded. InfiniBand's are as long as drivers make them.
+    pub(crate) fits: bool,
 }
 
 /// The sending side of an adapter's port: what waits for its link, and what holds that back.

@@ -12,6 +12,7 @@ pub(crate) mod groups;
 pub(crate) mod links;
 pub(crate) mod loss;
 pub(crate) mod merge;
+pub(crate) mod mtu;
 pub(crate) mod own_frames;
 pub(crate) mod pools;
 pub(crate) mod queues;

@@ -23,7 +23,7 @@ impl Executor<'_> {
     }
 
     /// Whether what arrives is for the transport: everything on InfiniBand; on Ethernet what is for a RoCE address of the port
-    /// while RoCE is enabled, or for a group with members.
+    /// while RoCE is enabled, or for a group with members, and is no longer than the port lets pass.
     #[inline]
     pub(crate) fn is_for_transport(&self, port: u8, packet: &Packet) -> bool {
         if !packet.is_frame() {
@@ -31,22 +31,26 @@ impl Executor<'_> {
         }
         let function = &self.core.function.fw;
         let Some(own) = self.core.chip.managed.port(port) else { return true };
+        if own.ethernet().is_some_and(|ethernet| !ethernet.passes(packet.len())) {
+            return false;
+        }
         let attached =
             |gid: &_| function.icm.mcgs.iter().any(|group| group.gid == *gid && !group.qps.is_empty());
         packet.is_forced() || function.nic.roce_enabled && packet.is_transport_for(own, attached)
     }
 
-    /// A frame that is not for the transport arrived at a port. Returns when its place in the input buffer is free.
+    /// A frame arrived at a port that is not for the transport, or is too long for the port. Returns when its place in the input buffer is free.
     pub(crate) fn arrive_frame(&mut self, now: Ps, port: u8, packet: Packet) -> Ps {
         self.core.capture(now, port, false, &packet);
         let Some(own) = self.core.chip.managed.port_mut(port) else { return now };
         let Some(ethernet) = own.ethernet_mut() else { return now };
         let wrong = packet.check_link().err();
+        let fits = ethernet.passes(packet.len());
         let counters = &mut ethernet.counters;
         let dropped = match wrong {
             Some(Malformed::Truncated { .. }) => Some(&mut counters.undersize),
             Some(_) => Some(&mut counters.fcs_errors),
-            None if packet.len() > usize::from(ethernet.mtu) => Some(&mut counters.oversize),
+            None if !fits => Some(&mut counters.oversize),
             None => None,
         };
         if let Some(counter) = dropped {

@@ -41,6 +41,11 @@ impl EthOutlet {
 
     #[inline]
     pub(in crate::link_layer) fn admit(&self, port: &Port, packet: &Packet) -> Fate {
-        Fate { lane: packet.lane(), own: keeps(port, packet), may_leave: port.state == port_state::ACTIVE }
+        Fate {
+            lane: packet.lane(),
+            own: keeps(port, packet),
+            may_leave: port.state == port_state::ACTIVE,
+            fits: port.ethernet().is_none_or(|ethernet| ethernet.passes(packet.len())),
+        }
     }
 }

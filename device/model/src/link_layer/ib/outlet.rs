@@ -64,7 +64,7 @@ impl IbOutlet {
         let (lane, any) = lane(port, packet, address);
         let needed = if smp { port_state::INIT } else { port_state::ACTIVE };
         let may_leave = port.state >= needed && any && (smp || lane < self.lanes);
-        Fate { lane, own: keeps_address(port, address), may_leave }
+        Fate { lane, own: keeps_address(port, address), may_leave, fits: true }
     }
 
     pub(in crate::link_layer) fn configure(&mut self, port: &Port) {

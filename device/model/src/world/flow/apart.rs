@@ -152,13 +152,14 @@ impl World {
         let Some(hca) = hcas.get_mut(train.from.0) else { return false };
         let Some(mut sender) = hca.executor(FunctionId::FIRST) else { return false };
         sender.turn_apart(*now, (qpn, &mut flow.out), &mut flow.before);
-        let lane = flow.out.lane();
+        let (lane, longest) = (flow.out.lane(), sender.core.longest(from_port));
         let mut fits = |event: &HcaEvent| match event {
             HcaEvent::Depart(departing) => {
                 let packet = &departing.packet;
                 let fits = departing.port == from_port
                     && !departing.own
                     && departing.reserved as usize == packet.len()
+                    && packet.len() <= longest
                     && packet.lane() == lane
                     && is_one(packet, (cursor, peer));
                 cursor = cursor.next();

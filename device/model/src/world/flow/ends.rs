@@ -69,7 +69,10 @@ impl World {
             |(_, packet): &(Key, Packet)| psns.next().is_some_and(|psn| belongs(run, packet, psn));
         let there = receives.iter().chain(arrives.iter()).all(&mut alike);
         let mut psns = (0..).map(|i| departing.add(i));
-        let here = departs.iter().all(|(_, packet)| psns.next().is_some_and(|psn| belongs(run, packet, psn)));
+        let longest = sender.core.longest(way.from_port);
+        let here = departs.iter().all(|(_, packet)| {
+            packet.len() <= longest && psns.next().is_some_and(|psn| belongs(run, packet, psn))
+        });
         if !there || !here {
             return None;
         }
