@@ -7,6 +7,7 @@ mod life;
 pub(crate) mod ring;
 
 use crate::bus::{Bus, Dma, pages_of};
+use crate::counters::CounterSet;
 use crate::cq::{Completion, Cq, RECORD_LINE, Side};
 use crate::error::Error;
 use crate::eth::Hop;

@@ -105,6 +105,8 @@ layout! {
         CC_QUERY_ALLOWED: 0x2c [30:30];
         /// Congestion control can be changed.
         CC_MODIFY_ALLOWED: 0x2c [29:29];
+        /// RTS2RTS_QP can change the Q counter set.
+        RTS2RTS_QP_COUNTERS_SET_ID: 0x2c [22:22];
         /// The register QCAM tells of registers of priorities.
         QCAM_REG: 0x2c [16:16];
         /// GID table size code: 8 << code entries.

@@ -140,6 +140,8 @@ fn general() -> General {
     c.set(General::LOG_MAX_RMP, 18).set(General::BASIC_CYCLIC_RCV_WQE, 1).set(General::LOG_MAX_WQ_SZ, 15);
     c.set(General::MAX_QP_CNT, MAX_Q_COUNTERS).set(General::OUT_OF_SEQ_CNT, 1);
     c.set(General::RETRANSMISSION_Q_COUNTERS, 1).set(General::ENHANCED_ERROR_Q_COUNTERS, 1);
+    // Only a Connect-IB is known to lack it.
+    c.set(General::RTS2RTS_QP_COUNTERS_SET_ID, 1);
     c.set(General::LOG_MAX_UCTX, LOG_MAX_UCTX).set(General::LOG_MAX_UMEM, LOG_MAX_UMEM);
     c.set(General::PORT_MODULE_EVENT, 1).set(General::TEMP_WARN_EVENT, 1);
     c.set(General::UMEM_UID_0, 1).set(General::UCTX_CAP, uctx_cap::INTERNAL_DEV_RES);

@@ -109,6 +109,14 @@ impl<B: Bus> Hca<B> {
         self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
     }
 
+    /// Has the queue pair count into another set, in RTS.
+    pub fn qp_set_counters(&mut self, qp: &mut Qp<B::Dma>, set: CounterSet) -> Result<(), Error> {
+        let mut input = ModifyQpIn::new();
+        input.set(ModifyQpIn::OPT_PARAM_MASK, opt::COUNTER_SET);
+        input.qpc_mut().set(Qpc::COUNTER_SET_ID, set.0.into());
+        self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
+    }
+
     /// Sets the connection's alternate path and makes it ready to migrate, in RTS: as soon as the peer has one too, it
     /// is armed (see [`Hca::qp_migration`]), and an end whose retries are used up goes on over the alternate path with
     /// event `PathMigrated` at both. `timeout` is that of [`RtsAttr`].

@@ -2,9 +2,11 @@
 
 use hca_driver::{InitAttr, RtsAttr, SendRequest};
 use hca_model::{HcaId, Ps};
+use hca_spec::caps::General;
 use hca_spec::cqe::Syndrome;
 use hca_tests::counters::port_counters;
-use hca_tests::pair::{Options, PORT, pattern};
+use hca_tests::in_process::ModelBus;
+use hca_tests::pair::{Options, PORT, Pair, pattern};
 use hca_tests::rig::{close, linked};
 
 /// Offsets in QUERY_Q_COUNTER's output.
@@ -86,6 +88,41 @@ pub(crate) fn timeouts_are_counted() {
     assert_eq!(pair.sent(0).1.syndrome(), Some(Syndrome::TransportRetryExceeded));
     let counters = pair.hcas[0].counters(set).expect("QUERY_Q_COUNTER");
     assert_eq!(counters.at(TIMEOUTS), 4, "the first try and three more");
+    close(pair);
+}
+
+/// A queue pair in RTS counts into the set that it was given last, from then on.
+#[test]
+pub(crate) fn a_set_changes_in_rts() {
+    let options = Options::default();
+    let mut pair = linked(&options, hca_model::link::Faults::default(), 1);
+    assert_eq!(pair.hcas[1].caps().get(General::RTS2RTS_QP_COUNTERS_SET_ID), 1);
+    let sets = [(); 2].map(|()| pair.hcas[1].create_counters().expect("ALLOC_Q_COUNTER"));
+    for end in 0..2 {
+        let home = pair.ends[end].home;
+        pair.hcas[home].qp_to_reset(&mut pair.ends[end].qp).expect("2RST");
+    }
+    for end in 0..2 {
+        let counter_set = if end == 1 { sets[0].0 } else { 0 };
+        let init = InitAttr { counter_set, access: options.queue_access, ..InitAttr::default() };
+        pair.to_rts_with(end, &options, &init).expect("connect again");
+    }
+    let (far, sge) = (pair.ends[1].mr, [pair.ends[0].sge(0, 5000)]);
+    let write = |pair: &mut Pair<ModelBus>, number, expected: [u32; 2]| {
+        pair.send(0, &SendRequest::write(number, &sge, far.address, far.key));
+        pair.sent_ok(0, number);
+        let counted = sets.map(|set| pair.hcas[1].counters(set).expect("QUERY_Q_COUNTER").at(WRITES));
+        assert_eq!(counted, expected);
+    };
+    write(&mut pair, 1, [1, 0]);
+    pair.hcas[1].qp_set_counters(&mut pair.ends[1].qp, sets[1]).expect("RTS2RTS");
+    write(&mut pair, 2, [1, 1]);
+    write(&mut pair, 3, [1, 2]);
+    pair.hcas[1].qp_set_counters(&mut pair.ends[1].qp, sets[0]).expect("RTS2RTS");
+    write(&mut pair, 4, [2, 2]);
+    for set in sets {
+        pair.hcas[1].destroy_counters(set).expect("DEALLOC_Q_COUNTER");
+    }
     close(pair);
 }
 

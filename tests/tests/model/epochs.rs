@@ -69,7 +69,7 @@ again! {
         data_in_entries resize_in_traffic resize_to_less_than_is_unread moderation overrun
         one_queue_for_many;
     counters:
-        requests_naks_and_errors_are_counted timeouts_are_counted
+        requests_naks_and_errors_are_counted timeouts_are_counted a_set_changes_in_rts
         all_counters_are_of_one_source;
     dc:
         every_operation from_target_to_target several_initiators packets_with_grh
