@@ -118,9 +118,13 @@ const fn bits<L>(field: Field<L>) -> u32 {
     field.max() << field.shift()
 }
 
-/// Whether packets of a type are sent by send queues of frames, so that queue and metadata are known.
-fn sent(kind: TableType) -> bool {
-    kind == TableType::NicTx
+/// What only packets of some types have: who is sent by a queue knows which, and frames bring metadata with their WQEs.
+fn lacks(kind: TableType) -> u32 {
+    match kind {
+        TableType::NicTx => 0,
+        TableType::RdmaTx => present::METADATA,
+        _ => present::SQN | present::METADATA,
+    }
 }
 
 /// Every field that tables of a type compare: word, bits, what a packet must have. `geneve`: the adapter looks into Geneve.
@@ -137,7 +141,7 @@ fn fields((kind, geneve): (TableType, bool)) -> impl Iterator<Item = (usize, u32
         .chain(layers(INNER, INNER_SHIFT, inner(present::LAYERS)))
         .chain(misc)
         .chain([metadata])
-        .filter(move |(_, _, needs)| sent(kind) || needs & (present::SQN | present::METADATA) == 0)
+        .filter(move |(_, _, needs)| needs & lacks(kind) == 0)
         .filter(move |(_, _, needs)| geneve || needs & present::GENEVE == 0)
 }
 
@@ -201,6 +205,10 @@ mod tests {
         assert_eq!(needed(RX, l4, 0xc000_10ff), None, "one bit of three fields");
         assert_eq!(needed(RX, MISC, 1), None, "frames that are received have no send queue");
         assert_eq!(needed(TX, MISC, 1), Some(present::SQN));
+        let roce = (TableType::RdmaTx, false);
+        assert_eq!(needed(roce, MISC, 1), Some(present::SQN), "a queue pair is a send queue");
+        let metadata = MISC_2 + MatchMisc2::METADATA_REG_A.offset() / 4;
+        assert_eq!((needed(roce, metadata, 1), needed(TX, metadata, 1)), (None, Some(present::METADATA)));
         assert_eq!(needed(TX, MISC + 1, 1), None, "there is no embedded switch");
     }
 

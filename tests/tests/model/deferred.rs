@@ -51,7 +51,7 @@ ethernet_again! {
         queries_say_how_far_queues_are a_send_queue_fails_and_recovers queues_in_error_are_flushed destroyed_queues_get_nothing
         loopback_by_domain;
     strides: frames_fill_wqes two_bytes_in_front;
-    tables: roce_packets_pass_tables sniffers_get_copies;
+    tables: roce_packets_pass_tables packets_are_counted_by_their_sender sniffers_get_copies;
     roce: reliable_connections what_is_not_for_the_transport_is_the_nics datagrams;
 }
 

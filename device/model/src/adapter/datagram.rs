@@ -58,7 +58,7 @@ impl Core<'_> {
             true => self.keep_back(now, qp),
             false => {
                 self.group_sent(now, qp.group, bytes.into());
-                qp.lane = self.launch(at, qp.port(), operation, packet);
+                qp.lane = self.launch_of(at, qp, operation, packet);
             }
         }
         self.report_signature_errors(now, qp, qp.params.cqn_snd, found);

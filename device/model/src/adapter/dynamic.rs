@@ -34,7 +34,7 @@ impl Core<'_> {
                     let packet = Packet::build_empty(&path, &repr);
                     let free = self.chip.units.send(now, qp.qpn.0, self.chip.timing.transmit());
                     let at = self.chip.units.depart(qp.qpn.0, free);
-                    self.launch(at, qp.port(), repr.operation, packet);
+                    self.launch_of(at, qp, repr.operation, packet);
                 }
                 qp.connect_to(&self.view(), (self.chip.start, now), target);
                 true

@@ -182,6 +182,19 @@ impl Core<'_> {
         !self.function.fw.config().may_manage && !for_itself()
     }
 
+    /// Takes a packet of a queue pair to its port later, at `at`. Returns where it will go, as [`Core::launch`] does.
+    #[inline]
+    pub(crate) fn launch_of(
+        &mut self,
+        at: Ps,
+        qp: &QueuePair,
+        operation: Operation,
+        mut packet: Packet,
+    ) -> u8 {
+        packet.set_sender(qp.qpn);
+        self.launch(at, qp.port(), operation, packet)
+    }
+
     /// Takes a packet to a port later, at `at`. Returns where it will go, by a lane or to the port itself: that keeps room for it.
     pub(crate) fn launch(&mut self, at: Ps, port: u8, operation: Operation, mut packet: Packet) -> u8 {
         let (Some(own), Some(out)) = (self.chip.managed.port(port), self.chip.ports.get_mut(port)) else {

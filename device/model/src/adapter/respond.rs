@@ -601,7 +601,7 @@ impl Core<'_> {
         let departs = self.chip.units.answer_departs(qp.qpn.0, ready);
         let (qpn, psn, operation, bytes) = (qp.qpn, repr.psn, repr.operation, packet.len() as u32);
         self.note_job(now, free, service, Event::Respond { qpn, psn, operation, bytes });
-        qp.lane = self.launch(departs, qp.port(), operation, packet);
+        qp.lane = self.launch_of(departs, qp, operation, packet);
         if carries && qp.congestion.is_some() {
             self.limited_sent(now, qp, bytes);
         }

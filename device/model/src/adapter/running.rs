@@ -214,6 +214,7 @@ impl Core<'_> {
         let Planned { mut packet, psn, operation, index, data } = planned;
         qp.made(half, psn, 1);
         let (qpn, service) = (qp.qpn, self.chip.timing.transmit());
+        packet.set_sender(qpn);
         let (free, departs) = book(&mut self.chip.units, (qpn, half), now, service, data);
         let made = half.made((qpn, index), psn, operation, packet.len() as u32);
         self.note_job(now, free, service, made);
@@ -244,7 +245,7 @@ impl Core<'_> {
         let (free, departs) = book(&mut self.chip.units, (qpn, Half::Responder), now, service, data);
         let bytes = packet.len() as u32;
         self.note_job(now, free, service, Event::Respond { qpn, psn, operation, bytes });
-        qp.lane = self.launch(departs, qp.port(), operation, packet);
+        qp.lane = self.launch_of(departs, qp, operation, packet);
         if qp.congestion.is_some() {
             self.limited_sent(now, qp, bytes);
         }

@@ -461,7 +461,7 @@ impl Core<'_> {
         let departs = self.chip.units.depart(qpn.0, ready);
         let bytes = packet.len() as u32;
         self.note_job(now, free, service, Event::Build { qpn, index, psn, operation, bytes });
-        qp.lane = self.launch(departs, qp.port(), operation, packet);
+        qp.lane = self.launch_of(departs, qp, operation, packet);
         if qp.congestion.is_some() {
             self.limited_sent(now, qp, bytes);
         }

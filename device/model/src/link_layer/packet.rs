@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hca_firmware::PortKind;
-use hca_spec::ids::Psn;
+use hca_spec::ids::{Psn, Qpn};
 use hca_spec::layout::be32;
 use hca_spec::wire::{Bth, Grh, ICRC_SIZE, Lrh, VCRC_SIZE};
 
@@ -41,6 +41,8 @@ struct Body {
     source: Option<(Arc<Region>, u64)>,
     /// Of a frame that a send queue of the same adapter sent: the queue's transport domain.
     domain: Option<u32>,
+    /// Of a transport packet that a queue pair of this adapter made: that one.
+    sender: Option<Qpn>,
     /// Of a frame: the priority that a port on its way gave it.
     class: u8,
 }
@@ -56,6 +58,7 @@ impl Default for Body {
             len: 0,
             source: None,
             domain: None,
+            sender: None,
             class: flow::UNCLASSED,
         }
     }
@@ -68,8 +71,8 @@ impl Clone for Body {
             Form::Built => (self.copied_payload(), 0..self.payload.len()),
             _ => (self.data.clone(), self.payload.clone()),
         };
-        let (domain, class) = (self.domain, self.class);
-        Self { form, path, repr, data, payload, len, source: None, domain, class }
+        let (domain, sender, class) = (self.domain, self.sender, self.class);
+        Self { form, path, repr, data, payload, len, source: None, domain, sender, class }
     }
 }
 
@@ -168,7 +171,7 @@ impl Packet {
         body.form = Form::Built;
         body.payload = 0..payload_len;
         body.source = None;
-        (body.domain, body.class) = (None, flow::UNCLASSED);
+        (body.domain, body.sender, body.class) = (None, None, flow::UNCLASSED);
         body.len = Self::bytes_on_link(path, carried, payload_len);
         if known.is_none() {
             packet.be_bytes();
@@ -207,7 +210,7 @@ impl Packet {
         body.repr = *repr;
         body.payload = 0..payload;
         body.len = len;
-        (body.domain, body.class) = (None, flow::UNCLASSED);
+        (body.domain, body.sender, body.class) = (None, None, flow::UNCLASSED);
         body.source = Some((Arc::clone(region), offset));
         packet
     }
@@ -230,7 +233,7 @@ impl Packet {
                 if let LinkAddress::Eth(_) = &path.link {
                     body.path = *path;
                 }
-                (body.domain, body.class) = (None, flow::UNCLASSED);
+                (body.domain, body.sender, body.class) = (None, None, flow::UNCLASSED);
                 Some(self)
             }
             _ => {
@@ -525,7 +528,7 @@ impl Packet {
         body.path = Path { link, grh: None };
         body.form = Form::Bytes(due);
         (body.len, body.payload, body.source, body.repr) = (len, 0..0, None, Repr::default());
-        (body.domain, body.class) = (None, flow::UNCLASSED);
+        (body.domain, body.sender, body.class) = (None, None, flow::UNCLASSED);
         packet
     }
 

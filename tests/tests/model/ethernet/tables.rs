@@ -5,7 +5,9 @@ use hca_driver::{Qp, SendRequest};
 use hca_model::Ps;
 use hca_spec::cmd::ObjectOut;
 use hca_spec::command::Opcode;
-use hca_spec::flow::{CreateFlowTableIn, FlowTableContext, MatchParam, TableType, miss_action};
+use hca_spec::flow::{
+    CreateFlowTableIn, FlowTableContext, MatchMisc, MatchParam, TableType, criteria, miss_action,
+};
 use hca_tests::in_process::ModelMemory;
 use hca_tests::lan::{Lan, Station};
 use hca_tests::pair::pattern;
@@ -71,6 +73,63 @@ pub(crate) fn roce_packets_pass_tables() {
         assert!(ends[1].bytes(0, 100) == pattern(4, 100), "{kind:?}: sent again");
         assert!(lan.stations.iter_mut().all(|station| station.frames().is_empty()));
     }
+}
+
+/// Entries of packets that are sent count those of a queue pair: its requests, answers and datagrams, in runs too. A notification of
+/// congestion is no queue pair's.
+#[test]
+pub(crate) fn packets_are_counted_by_their_sender() {
+    let mut lan = Lan::cable();
+    let mut ends = ends(&mut lan, LOOKS[2]);
+    let mut pairs = [(); 2].map(|()| connected_between(&mut lan, &ends, LOOKS[2], [0, 1]));
+    let numbers = [0, 1].map(|station| [0, 1].map(|pair: usize| pairs[pair][station].number().0));
+    let mut counters = Vec::new();
+    for (station, numbers) in lan.stations.iter_mut().zip(numbers) {
+        let hca = &mut station.hca;
+        let kind = TableType::RdmaTx;
+        let table = hca.create_flow_table(kind, 1, 1, None).expect("CREATE_FLOW_TABLE");
+        hca.set_flow_root(table).expect("SET_FLOW_TABLE_ROOT");
+        let mut by_queue = MatchParam::new();
+        by_queue.misc_mut().set(MatchMisc::SOURCE_SQN, MatchMisc::SOURCE_SQN.max());
+        let group =
+            hca.create_flow_group(table, 0..=1, criteria::MISC, &by_queue).expect("CREATE_FLOW_GROUP");
+        counters.push([0, 1].map(|place: usize| {
+            let counter = hca.alloc_flow_counter().expect("ALLOC_FLOW_COUNTER");
+            by_queue.misc_mut().set(MatchMisc::SOURCE_SQN, numbers[place]);
+            let (to, counters) = ([Destination::Allow], [counter]);
+            let entry = FlowEntry { value: &by_queue, destinations: &to, counters: &counters, tag: 0 };
+            hca.set_flow_entry(group, place as u32, &entry).expect("SET_FTE");
+            counter
+        }));
+    }
+    let counted = |lan: &mut Lan| {
+        [0, 1].map(|station: usize| {
+            let hca = &mut lan.stations[station].hca;
+            counters[station].map(|counter| hca.flow_counter(counter).expect("QUERY_FLOW_COUNTER").0)
+        })
+    };
+    assert!(write(&mut lan, &mut ends, &mut pairs[0], 1));
+    assert_eq!(counted(&mut lan), [[1, 0], [1, 0]], "a request and its answer");
+    assert!(write(&mut lan, &mut ends, &mut pairs[1], 2));
+    assert!(write(&mut lan, &mut ends, &mut pairs[1], 3));
+    assert_eq!(counted(&mut lan), [[1, 2], [1, 2]]);
+    // Packets that are alike.
+    let (sge, to) = ([ends[0].sge(0, 60000)], (ends[1].mr.address, ends[1].mr.key));
+    let requests = (10..18).map(|number| SendRequest::write(number, &sge, to.0, to.1).unsignaled());
+    let packets = 8 * 60000u64.div_ceil(1024);
+    requests.for_each(|request| {
+        pairs[0][0].post_send(lan.stations[0].hca.bus_mut(), &request).expect("post_send");
+    });
+    lan.simulation.run(Ps::from_ms(1));
+    let [[first, second], [answers, _]] = counted(&mut lan);
+    assert_eq!((first, second), (1 + packets, 2));
+    assert!(answers > 1);
+    // Responses to a read are the responder's.
+    let read = SendRequest::read(20, &sge, to.0, to.1).unsignaled();
+    pairs[1][0].post_send(lan.stations[0].hca.bus_mut(), &read).expect("post_send");
+    lan.simulation.run(Ps::from_ms(1));
+    assert_eq!(counted(&mut lan)[1][1], 2 + packets / 8);
+    assert_eq!(counted(&mut lan)[0], [first, 3]);
 }
 
 /// What no entry takes in a table that says so is a frame for the NIC.

@@ -45,7 +45,11 @@ impl Core<'_> {
         let headers = self.headers(frame)?;
         let inner = headers.inner(frame);
         let mut verdict = Verdict::default();
-        self.walk(now, kind, frame, &sight(&headers, inner.as_ref()), &mut verdict);
+        let mut sight = sight(&headers, inner.as_ref());
+        if kind == TableType::RdmaTx {
+            sight.key.source_sqn = packet.sender().map(|qpn| qpn.0);
+        }
+        self.walk(now, kind, frame, &sight, &mut verdict);
         if verdict.deliveries.iter().any(|delivery| matches!(delivery.to, Target::Tir(_))) {
             let came = Came { port, copied: true };
             self.hand_out(now, came, &verdict, (&headers, inner.as_ref()), copy);

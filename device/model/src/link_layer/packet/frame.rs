@@ -3,7 +3,7 @@
 use hca_firmware::Port;
 use hca_firmware::port::classes::{Classes, Trust};
 use hca_spec::ether::FCS_SIZE;
-use hca_spec::ids::Gid;
+use hca_spec::ids::{Gid, Qpn};
 
 use super::{Body, Due, Form, Packet};
 use crate::link_layer::eth;
@@ -69,6 +69,17 @@ impl Packet {
     /// The transport domain of the queue that sent it, of a frame that never left its adapter.
     pub(crate) fn domain(&self) -> Option<u32> {
         self.0.domain
+    }
+
+    /// Says which queue pair made it.
+    #[inline]
+    pub(crate) fn set_sender(&mut self, qpn: Qpn) {
+        self.0.sender = Some(qpn);
+    }
+
+    /// The queue pair that made it, of a transport packet that a queue pair made and that is still at its adapter.
+    pub(crate) fn sender(&self) -> Option<Qpn> {
+        self.0.sender
     }
 
     /// It is on a link: who gets it knows nothing of its sender's queue.
