@@ -374,6 +374,8 @@ pub struct Completion {
     pub source_qpn: Qpn,
     /// The sender's LID.
     pub source_lid: Lid,
+    /// Datagrams without immediate data: their P_Key.
+    pub pkey: u16,
     /// Datagrams: a GRH was received.
     pub has_grh: bool,
     /// Time in cycles of the internal timer.
@@ -419,6 +421,7 @@ impl Completion {
             solicited: cqe.get(Cqe::SE) != 0,
             source_qpn: Qpn(cqe.get(Cqe::RQPN)),
             source_lid: Lid(cqe.get(Cqe::SLID) as u16),
+            pkey: cqe.get(Cqe::IMM_INVAL_PKEY) as u16,
             has_grh: cqe.get(Cqe::GRH) != 0,
             timestamp: cqe.get(Cqe::TIMESTAMP),
             data: None,

@@ -182,6 +182,8 @@ pub struct InitAttr {
     pub access: Access,
     /// Datagrams: the Q_Key that senders must know.
     pub qkey: u32,
+    /// Datagrams: the source that they name instead of the queue pair's own number; 0 = that.
+    pub source: Qpn,
     /// Q counters that the queue pair counts into; 0 = none.
     pub counter_set: u8,
 }
@@ -193,6 +195,7 @@ impl Default for InitAttr {
             pkey_index: 0,
             access: Access::REMOTE_WRITE | Access::REMOTE_READ,
             qkey: 0x1111_1111,
+            source: Qpn(0),
             counter_set: 0,
         }
     }

@@ -229,7 +229,7 @@ layout! {
         QKV: 0x44 [9:9];
         /// P_Key violation counter.
         PKV: 0x44 [8:8];
-        /// Source QPN can be set.
+        /// Queue pairs can send datagrams that name another source ([`crate::qpc::Qpc::DETH_SQPN`]).
         SET_DETH_SQPN: 0x44 [7:7];
         /// Extended reliable connections.
         XRC: 0x44 [3:3];

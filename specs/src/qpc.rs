@@ -120,7 +120,7 @@ layout! {
         CQN_SND: 0x7c [23:0];
         /// Initiators of dynamic connections: log2 of the streams in error with which the queue pair is in error itself.
         LOG_NUM_DCI_ERRORED_STREAMS: 0x80 [28:24];
-        /// Source QPN put into DETH when SET_DETH_SQPN is on.
+        /// Source that datagrams name instead of the queue pair's own number; 0 = that.
         DETH_SQPN: 0x80 [23:0];
         /// Last acknowledged PSN.
         LAST_ACKED_PSN: 0x88 [23:0];

@@ -68,6 +68,13 @@ fn copy_path(to: &mut AddressPath, from: &AddressPath, fields: &[Field<AddressPa
     }
 }
 
+/// Takes the source of datagrams. Linux repeats it in every transition; by inference, one that says nothing changes nothing.
+fn copy_source(ctx: &mut Qpc, new: &Qpc) {
+    if new.get(Qpc::DETH_SQPN) != 0 {
+        copy(ctx, new, &[Qpc::DETH_SQPN]);
+    }
+}
+
 /// Takes what the transition requires.
 fn merge_required(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
     use AddressPath as P;
@@ -77,7 +84,7 @@ fn merge_required(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
             // Nothing to migrate to yet, whatever the command brings (IBTA 17.2.8.1).
             ctx.set(Q::PM_STATE, path_migration::MIGRATED);
             copy(ctx, new, &[Q::RRE, Q::RWE, Q::RAE]);
-            copy(ctx, new, &[Q::ATOMIC_MODE, Q::COUNTER_SET_ID, Q::Q_KEY]);
+            copy(ctx, new, &[Q::ATOMIC_MODE, Q::COUNTER_SET_ID, Q::Q_KEY, Q::DETH_SQPN]);
             // Zero: as created. XRC queue pairs have no CQ of their own to send with every transition.
             for field in [Q::PD, Q::CQN_SND, Q::CQN_RCV] {
                 if new.get(field) != 0 {
@@ -95,6 +102,7 @@ fn merge_required(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
         }
         Opcode::Init2RtrQp => {
             copy(ctx, new, &[Q::MTU, Q::LOG_MSG_MAX, Q::REMOTE_QPN, Q::NEXT_RCV_PSN]);
+            copy_source(ctx, new);
             copy(ctx, new, &[Q::LOG_RRA_MAX, Q::MIN_RNR_NAK]);
             // The path comes whole, but for the fields that INIT and RTS own.
             let old = *ctx.primary_path();
@@ -110,6 +118,7 @@ fn merge_required(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
         Opcode::Rtr2RtsQp => {
             copy(ctx, new, &[Q::RETRY_COUNT, Q::RNR_RETRY, Q::NEXT_SEND_PSN, Q::LOG_SRA_MAX]);
             copy(ctx, new, &[Q::LOG_ACK_REQ_FREQ]);
+            copy_source(ctx, new);
             copy_path(ctx.primary_path_mut(), new.primary_path(), &[P::ACK_TIMEOUT]);
         }
         _ => {}
@@ -434,6 +443,31 @@ mod tests {
         q.set(Qpc::LOG_SRA_MAX, 1);
         q.primary_path_mut().set(AddressPath::ACK_TIMEOUT, 14);
         m
+    }
+
+    /// The source of datagrams is the kernel's to choose, in every transition up to RTS; one that says nothing keeps it.
+    #[test]
+    fn source_of_datagrams() {
+        let mut b = Bench::initialized();
+        let rc = b.connection();
+        let mut create = hca_spec::cmd::CreateQpIn::new();
+        *create.qpc_mut() = rc.qpc(ServiceType::Ud);
+        let number = b.put_list(Opcode::CreateQp, &create, &[0x4000]).number();
+        let way = [Opcode::Rst2InitQp, Opcode::Init2RtrQp, Opcode::Rtr2RtsQp, Opcode::Rts2RtsQp];
+        let mut go = |sources: [u32; 4]| {
+            b.ok(Opcode::ToRstQp, number);
+            let step = |(op, source): (Opcode, u32)| {
+                let mut m = base(&rc);
+                m.set(ModifyQpIn::QPN, number).qpc_mut().set(Qpc::DETH_SQPN, source);
+                assert_eq!(b.put(op, &m, 16).status(), Status::Ok, "{op:?}");
+                b.fw.icm.qps.get(number).unwrap().ctx.get(Qpc::DETH_SQPN)
+            };
+            way.into_iter().zip(sources).map(step).collect::<Vec<_>>()
+        };
+        assert_eq!(go([1, 1, 1, 0]), [1, 1, 1, 1]);
+        assert_eq!(go([0, 1, 0, 5]), [0, 1, 1, 1]);
+        assert_eq!(go([0, 0, 1, 5]), [0, 0, 1, 1]);
+        assert_eq!(go([0, 0, 0, 0]), [0, 0, 0, 0]);
     }
 
     /// The whole way of an RC queue pair as the stock driver goes it. Remote reads are only allowed with

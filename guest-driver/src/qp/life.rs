@@ -11,7 +11,7 @@ impl<B: Bus> Hca<B> {
         set_access(qpc, attr.access, self.atomic_mode());
         qpc.set(Qpc::DBR_ADDR, qp.record.bus_address());
         if qp.config.service.is_datagram() {
-            qpc.set(Qpc::Q_KEY, attr.qkey);
+            qpc.set(Qpc::Q_KEY, attr.qkey).set(Qpc::DETH_SQPN, attr.source.0);
         }
         let path = qpc.primary_path_mut();
         path.set(AddressPath::PKEY_INDEX, attr.pkey_index.into());

@@ -2,12 +2,14 @@
 
 use hca_driver::qp::QpConfig;
 use hca_driver::wqe::{Datagram, SendOp};
-use hca_driver::{Access, CqConfig, Dma, Event, RtsAttr, SendRequest, Sge, Srq};
+use hca_driver::{Access, CqConfig, Dma, Event, InitAttr, RtsAttr, SendRequest, Sge, Srq};
 use hca_model::Ps;
+use hca_spec::caps::General;
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::EventType;
 use hca_spec::ids::Qpn;
-use hca_spec::qpc::Qpc;
+use hca_spec::mad::{SmpData, attr};
+use hca_spec::qpc::{Qpc, ServiceType};
 use hca_tests::in_process::Simulation;
 use hca_tests::pair::{Options, PORT, pattern, wait_active};
 use hca_tests::rig::{self, drain_events, everywhere, loopback, open};
@@ -76,6 +78,81 @@ pub(crate) fn datagrams() {
         hca.deregister(mr).expect("DESTROY_MKEY");
         drop(memory);
     }
+}
+
+/// Queue pairs that speak for QP1, one for each partition, as Linux has them: what they send comes from QP1 with their own P_Key, and answers go to
+/// QP1, here of ports that are limited members of the partition that QP1 itself sends in.
+#[test]
+pub(crate) fn general_services_of_partitions() {
+    const QKEY: u32 = 0x8001_0000;
+    const PKEYS: [u8; 4] = [0x7f, 0xff, 0x80, 0x01];
+    const LEN: usize = 256;
+    let simulation = Simulation::new(worlds::two(0.0, 1));
+    let mut hcas = [open(&simulation, 0), open(&simulation, 1)];
+    let mut nodes = Vec::new();
+    for hca in &mut hcas {
+        use hca_driver::Bus;
+        wait_active(hca).expect("PortInfo");
+        assert_eq!(hca.caps().get(General::SET_DETH_SQPN), 1);
+        let mut table = SmpData::new();
+        table.bytes_mut()[..PKEYS.len()].copy_from_slice(&PKEYS);
+        hca.smp_set(PORT, attr::PKEY_TABLE, 0, &table).expect("SubnSet(P_KeyTable)");
+        let pd = hca.alloc_pd().expect("ALLOC_PD");
+        let cqs = [(); 2].map(|()| hca.create_cq(CqConfig::new(64)).expect("CREATE_CQ"));
+        let memory = hca.bus_mut().dma_alloc(8192, 4096).expect("memory");
+        let mr = hca.register(pd, &memory, 8192, Access::LOCAL_WRITE).expect("CREATE_MKEY");
+        let mut make = |service, pkey_index, source| {
+            let config = QpConfig { service, ..QpConfig::ud(pd, &cqs[0], &cqs[1]) };
+            let mut qp = hca.create_qp(&config).expect("CREATE_QP");
+            let init = InitAttr { qkey: QKEY, pkey_index, source, ..InitAttr::default() };
+            hca.qp_to_init(&mut qp, &init).expect("INIT");
+            hca.ud_to_rtr(&mut qp).expect("RTR");
+            hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
+            qp
+        };
+        let qp1 = make(ServiceType::Qp1, 0, Qpn(0));
+        let senders = [make(ServiceType::Ud, 0, Qpn(1)), make(ServiceType::Ud, 1, Qpn(1))];
+        let plain = make(ServiceType::Ud, 1, Qpn(0));
+        nodes.push((cqs, qp1, senders, plain, memory, mr));
+    }
+    let lids = [hcas[0].lid(PORT).expect("LID"), hcas[1].lid(PORT).expect("LID")];
+    let mut number = 0;
+    for (from, to) in [(0, 1), (1, 0)] {
+        for (index, arrives) in [(Some(0), None), (Some(1), Some(true)), (None, Some(false))] {
+            number += 1;
+            let data = pattern(number, LEN);
+            let room = Sge { address: nodes[to].5.address, len: 4096, key: nodes[to].5.key };
+            nodes[to].1.post_recv(number, &[room]).expect("post_recv");
+            let (cqs, _, senders, plain, memory, mr) = &mut nodes[from];
+            memory.write(4096, &data);
+            let sge = [Sge { address: mr.address + 4096, len: LEN as u32, key: mr.key }];
+            let sender = index.map_or(plain, |index: usize| &mut senders[index]);
+            let own = sender.number();
+            let to_qp1 = Datagram { qpn: Qpn(1), qkey: QKEY, lid: lids[to], sl: 0, gid: None };
+            let request = SendRequest::new(number, SendOp::Datagram { to: to_qp1, imm: None }, &sge);
+            sender.post_send(hcas[from].bus_mut(), &request).expect("post_send");
+            simulation.run(Ps::from_us(200));
+            let sent = cqs[0].poll().expect("send completion");
+            assert_eq!((sent.qpn, sent.status), (own, Ok(())));
+            let (cqs, qp1, _, _, memory, _) = &mut nodes[to];
+            let received = cqs[1].poll();
+            let Some(for_qp1) = arrives else {
+                assert!(received.is_none(), "limited members hear each other");
+                continue;
+            };
+            let received = received.expect("a datagram was lost");
+            assert_eq!((received.qpn, received.status), (qp1.number(), Ok(())));
+            assert!(qp1.finish(&received).is_some());
+            let source = if for_qp1 { Qpn(1) } else { own };
+            assert_eq!((received.source_qpn, received.source_lid), (source, lids[from]));
+            assert_eq!((received.pkey, received.byte_len as usize), (0x8001, 40 + LEN));
+            let mut got = vec![0; LEN];
+            memory.read(40, &mut got);
+            assert!(got == data);
+        }
+    }
+    let queried = hcas[0].query_qp(&nodes[0].2[1]).expect("QUERY_QP");
+    assert_eq!(queried.get(Qpc::DETH_SQPN), 1);
 }
 
 #[test]

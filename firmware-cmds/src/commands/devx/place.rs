@@ -161,8 +161,13 @@ pub(in crate::commands) fn resized_cq(fw: &Firmware, call: &Call<'_>) -> Result<
 pub(in crate::commands) fn qp(fw: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
     const PRIVILEGED: Failure =
         bad_param("CREATE_QP: fre, rlky: a user's queue pair can't load page lists into keys (REG_UMR)");
+    const SOURCE: Failure =
+        bad_param("CREATE_QP: deth_sqpn: a user's datagrams come from the queue pair that sends them");
     let Some(mut c) = copy::<CreateQpIn>(call) else { return Ok(None) };
     let of_kernel = is_kernels(call);
+    if !of_kernel && c.qpc().get(Qpc::DETH_SQPN) != 0 {
+        return Err(SOURCE.got(c.qpc().get(Qpc::DETH_SQPN)));
+    }
     let registers = c.qpc().get(Qpc::ST) == ServiceType::RegUmr as u32;
     if !of_kernel && (registers || c.qpc().get(Qpc::FRE) == 1 || c.qpc().get(Qpc::RLKY) == 1) {
         return Err(PRIVILEGED);
@@ -187,15 +192,18 @@ pub(in crate::commands) fn qp(fw: &Firmware, call: &Call<'_>) -> Result<Option<P
 }
 
 /// A user's transition can't move the doorbell record: it would name a DMA address. Nor can it give the
-/// queue pair the right to load page lists into keys, which are DMA addresses too.
+/// queue pair the right to load page lists into keys, which are DMA addresses too, or another's number as the source of its datagrams.
 pub(in crate::commands) fn transition(_: &Firmware, call: &Call<'_>) -> Result<Option<Placed>, Failure> {
     let Some(mut m) = copy::<ModifyQpIn>(call) else { return Ok(None) };
-    let fields = [Qpc::FRE, Qpc::RLKY];
+    let fields = [Qpc::FRE, Qpc::RLKY, Qpc::DETH_SQPN];
     let harmless = m.qpc().get(Qpc::DBR_ADDR) == 0 && fields.iter().all(|f| m.qpc().get(*f) == 0);
     if uid(call) == 0 || harmless {
         return Ok(None);
     }
-    m.qpc_mut().set(Qpc::DBR_ADDR, 0).set(Qpc::FRE, 0).set(Qpc::RLKY, 0);
+    m.qpc_mut().set(Qpc::DBR_ADDR, 0);
+    for field in fields {
+        m.qpc_mut().set(field, 0);
+    }
     Ok(Some(finish(call, m.bytes(), None, Held::default())))
 }
 

@@ -255,7 +255,7 @@ fn queues_in_user_memory() {
     assert_eq!((made.buffer.at(0), made.ctx.get(Qpc::DBR_ADDR)), (Some((0xb_0040, 0x800)), 0xa_0808));
     let mut init = ModifyQpIn::new();
     init.set(ModifyQpIn::QPN, qp);
-    init.qpc_mut().set(Qpc::DBR_ADDR, 0xdead_0000).set(Qpc::FRE, 1).set(Qpc::RLKY, 1);
+    init.qpc_mut().set(Qpc::DBR_ADDR, 0xdead_0000).set(Qpc::FRE, 1).set(Qpc::RLKY, 1).set(Qpc::DETH_SQPN, 1);
     assert_eq!(put_as(&mut b, uid, Opcode::Rst2InitQp, &init, &[], 16).status(), Status::Ok);
     let made = b.fw.icm.qps.get(qp).unwrap();
     assert_eq!(
@@ -264,15 +264,17 @@ fn queues_in_user_memory() {
         "a user can't name addresses"
     );
     assert_eq!((made.ctx.get(Qpc::FRE), made.ctx.get(Qpc::RLKY)), (0, 0), "nor load them into keys");
+    assert_eq!(made.ctx.get(Qpc::DETH_SQPN), 0, "nor speak for another");
     let r = object_as(&mut b, uid, Opcode::QueryQp, qp, 0x118);
     assert_eq!(QueryQpOut::from_prefix_or_zero(&r.output).qpc().get(Qpc::DBR_ADDR), 8);
 
-    let registering: [fn(&mut Qpc); 3] = [
+    let privileged: [fn(&mut Qpc); 4] = [
+        |q| _ = q.set(Qpc::DETH_SQPN, 1),
         |q| _ = q.set(Qpc::FRE, 1),
         |q| _ = q.set(Qpc::RLKY, 1),
         |q| _ = q.set(Qpc::ST, ServiceType::RegUmr as u32),
     ];
-    for change in registering {
+    for change in privileged {
         let mut c = c;
         change(c.qpc_mut());
         assert_eq!(put_as(&mut b, uid, Opcode::CreateQp, &c, &[], 16).status(), Status::BadParam);

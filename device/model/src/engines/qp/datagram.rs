@@ -41,12 +41,12 @@ impl QueuePair {
         }
     }
 
-    /// The number that the wire knows this queue pair by.
+    /// The number that its datagrams say they come from. One that speaks for another hears no answers: they go to that one.
     fn wire_qpn(&self) -> Qpn {
         match self.service {
             ServiceType::Qp0 => Qpn(0),
             ServiceType::Qp1 => Qpn(1),
-            _ => self.qpn,
+            _ => self.params.source.unwrap_or(self.qpn),
         }
     }
 

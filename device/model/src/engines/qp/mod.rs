@@ -83,6 +83,8 @@ pub(crate) struct Params {
     pub(crate) cqn_snd: Cqn,
     pub(crate) cqn_rcv: Cqn,
     pub(crate) q_key: u32,
+    /// The source that its datagrams name instead of its own number.
+    pub(crate) source: Option<Qpn>,
     pub(crate) user_index: u32,
     pub(crate) doorbell_record: u64,
     pub(crate) log_sq_size: u32,
@@ -143,6 +145,7 @@ impl Params {
             cqn_snd: Cqn(ctx.get(Qpc::CQN_SND)),
             cqn_rcv: Cqn(ctx.get(Qpc::CQN_RCV)),
             q_key: ctx.get(Qpc::Q_KEY),
+            source: Some(Qpn(ctx.get(Qpc::DETH_SQPN))).filter(|source| source.0 != 0),
             user_index: ctx.get(Qpc::USER_INDEX),
             doorbell_record: ctx.get(Qpc::DBR_ADDR),
             log_sq_size: ctx.get(Qpc::LOG_SQ_SIZE),

@@ -136,6 +136,7 @@ fn required(opcode: Opcode) -> (QpState, &'static [&'static str]) {
                 ".ATOMIC_MODE",
                 ".COUNTER_SET_ID",
                 ".Q_KEY",
+                ".DETH_SQPN",
                 ".PD",
                 ".CQN_SND",
                 ".CQN_RCV",
@@ -155,6 +156,7 @@ fn required(opcode: Opcode) -> (QpState, &'static [&'static str]) {
                 ".NEXT_RCV_PSN",
                 ".LOG_RRA_MAX",
                 ".MIN_RNR_NAK",
+                ".DETH_SQPN",
                 "primary_path.FL",
                 "primary_path.GRH",
                 "primary_path.MLID",
@@ -185,6 +187,7 @@ fn required(opcode: Opcode) -> (QpState, &'static [&'static str]) {
                 ".NEXT_SEND_PSN",
                 ".LOG_SRA_MAX",
                 ".LOG_ACK_REQ_FREQ",
+                ".DETH_SQPN",
                 "primary_path.ACK_TIMEOUT",
             ],
         ),
@@ -246,7 +249,7 @@ fn new_context(fixture: &Fixture, cq: u32) -> Qpc {
     ctx.set(Qpc::LOG_RRA_MAX, 2).set(Qpc::LOG_SRA_MAX, 2).set(Qpc::MIN_RNR_NAK, 3).set(Qpc::Q_KEY, 2);
     ctx.set(Qpc::RETRY_COUNT, 3).set(Qpc::RNR_RETRY, 3).set(Qpc::LOG_ACK_REQ_FREQ, 8);
     ctx.set(Qpc::NEXT_SEND_PSN, 0x123).set(Qpc::NEXT_RCV_PSN, 0x456).set(Qpc::DRAIN_SIGERR, 1);
-    ctx.set(Qpc::SRQN_RMPN, fixture.number(Srq));
+    ctx.set(Qpc::SRQN_RMPN, fixture.number(Srq)).set(Qpc::DETH_SQPN, 1);
     let mut path = AddressPath::new();
     path.set(AddressPath::RLID, 17).set(AddressPath::VHCA_PORT_NUM, 1).set(AddressPath::ACK_TIMEOUT, 4);
     path.set(AddressPath::PKEY_INDEX, 1).set(AddressPath::SL, 2).set(AddressPath::MLID, 3);
