@@ -516,7 +516,9 @@ mod tests {
             assert!(c.get(General::LOG_MAX_SQ) > 0 && c.get(General::BF) == 0);
             let group = |b: &mut Bench, kind| caps(b, kind << 1 | current);
             let eth = *group(&mut b, TYPE_ETHERNET).ethernet();
-            for field in [EthernetOffloads::CSUM_CAP, EthernetOffloads::VLAN_CAP] {
+            for field in
+                [EthernetOffloads::CSUM_CAP, EthernetOffloads::VLAN_CAP, EthernetOffloads::SCATTER_FCS]
+            {
                 assert_eq!(eth.get(field), 1, "{}", field.name());
             }
             assert!(eth.get(EthernetOffloads::MAX_LSO_CAP) > 0);

@@ -19,7 +19,6 @@ use crate::object::Kind;
 use crate::rq::{Rq, RqSource, RqState, WqKind};
 
 const NO_RQ: Failure = bad_resource("there is no RQ of that number");
-const FCS: Failure = bad_param("RQ: scatter_fcs: the adapter does not write frame check sequences");
 /// log2 of the least stride of WQEs with a next segment: that and a scatter entry.
 const NEXT_STRIDE: u32 = 5;
 /// [`Rqc::TS_FORMAT`]: the adapter's own choice.
@@ -55,9 +54,6 @@ fn check_options(rqc: &Rqc) -> Result<(), Failure> {
     }
     if rqc.get(Rqc::DELAY_DROP_EN) == 1 {
         return Err(DELAY);
-    }
-    if rqc.get(Rqc::SCATTER_FCS) == 1 {
-        return Err(FCS);
     }
     if rqc.get(Rqc::HAIRPIN) == 1 {
         return Err(HAIRPIN);
@@ -151,7 +147,7 @@ pub(super) fn create(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
         strides,
         source,
         vsd: ctx.get(Rqc::VSD) == 1,
-        scatter_fcs: false,
+        scatter_fcs: ctx.get(Rqc::SCATTER_FCS) == 1,
         flush_in_error: ctx.get(Rqc::FLUSH_IN_ERROR_EN) == 1,
         counter_set: ctx.get(Rqc::COUNTER_SET_ID),
         user_index: ctx.get(Rqc::USER_INDEX),
@@ -189,11 +185,11 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     if bits & !ALL != 0 {
         return Err(BITS.of(number).got(bits));
     }
-    if bits & modify_rq::SCATTER_FCS != 0 && new.get(Rqc::SCATTER_FCS) == 1 {
-        return Err(FCS.of(number));
-    }
     if bits & modify_rq::VSD != 0 {
         rq.vsd = new.get(Rqc::VSD) == 1;
+    }
+    if bits & modify_rq::SCATTER_FCS != 0 {
+        rq.scatter_fcs = new.get(Rqc::SCATTER_FCS) == 1;
     }
     if bits & modify_rq::COUNTER_SET_ID != 0 {
         rq.counter_set = new.get(Rqc::COUNTER_SET_ID);
@@ -228,7 +224,7 @@ pub(super) fn query(fw: &Firmware, call: &Call<'_>) -> Outcome {
     let rqc = out.rqc_mut();
     *rqc = rq.ctx;
     rqc.set(Rqc::STATE, rq.state.bits()).set(Rqc::VSD, rq.vsd.into());
-    rqc.set(Rqc::COUNTER_SET_ID, rq.counter_set);
+    rqc.set(Rqc::SCATTER_FCS, rq.scatter_fcs.into()).set(Rqc::COUNTER_SET_ID, rq.counter_set);
     Ok(with_pages(reply(&out), &rq.buffer))
 }
 
@@ -321,8 +317,30 @@ mod tests {
         let mut m = modify(number, RQ_ERROR, RQ_RESET);
         m.set(ModifyRqIn::MODIFY_BITMASK, 1);
         assert_eq!(b.put(Opcode::ModifyRq, &m, 16).status(), Status::BadParam);
-        m.set(ModifyRqIn::MODIFY_BITMASK, modify_rq::SCATTER_FCS).rqc_mut().set(Rqc::SCATTER_FCS, 1);
-        assert_eq!(b.put(Opcode::ModifyRq, &m, 16).status(), Status::BadParam);
+    }
+
+    /// From the start, or switched on and off while the queue is ready.
+    #[test]
+    fn check_sequences() {
+        let (mut b, nic) = Nic::bench();
+        let mut c = nic.rq();
+        c.rqc_mut().set(Rqc::SCATTER_FCS, 1);
+        let number = b.put_list(Opcode::CreateRq, &c, &[0x4000]).number();
+        let told = |b: &mut Bench, number| {
+            let told = query(b, number).rqc().get(Rqc::SCATTER_FCS);
+            assert_eq!(b.fw.icm.rqs.get(number).unwrap().scatter_fcs, told == 1);
+            told
+        };
+        assert_eq!(told(&mut b, number), 1);
+        let number = b.rq(&nic);
+        assert_eq!(told(&mut b, number), 0);
+        b.put(Opcode::ModifyRq, &modify(number, RQ_RESET, RQ_READY), 16);
+        for (bits, on, then) in [(0, 1, 0), (modify_rq::SCATTER_FCS, 1, 1), (modify_rq::SCATTER_FCS, 0, 0)] {
+            let mut m = modify(number, RQ_READY, RQ_READY);
+            m.set(ModifyRqIn::MODIFY_BITMASK, bits).rqc_mut().set(Rqc::SCATTER_FCS, on);
+            assert_eq!(b.put(Opcode::ModifyRq, &m, 16).status(), Status::Ok);
+            assert_eq!(told(&mut b, number), then);
+        }
     }
 
     /// Several queues on a pool.
@@ -373,7 +391,6 @@ mod tests {
         for change in [
             (|r| _ = r.set(Rqc::STATE, 1)) as fn(&mut Rqc),
             |r| _ = r.set(Rqc::DELAY_DROP_EN, 1),
-            |r| _ = r.set(Rqc::SCATTER_FCS, 1),
             |r| _ = r.set(Rqc::HAIRPIN, 1),
             |r| _ = r.set(Rqc::TS_FORMAT, 2),
             |r| _ = r.set(Rqc::MEM_RQ_TYPE, 2),

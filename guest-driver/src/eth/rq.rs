@@ -8,7 +8,7 @@ use hca_spec::cmd::ObjectIn;
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::ids::{Cqn, Pd, Rqn, Srqn};
 use hca_spec::queue::Wq;
-use hca_spec::rq::{CreateRqIn, ModifyRqIn, QueryRqOut, RQ_RMP, Rqc};
+use hca_spec::rq::{CreateRqIn, ModifyRqIn, QueryRqOut, RQ_RMP, Rqc, modify_rq};
 use hca_spec::wqe::Data;
 
 use super::sq::{CYCLIC, QueueState};
@@ -37,6 +37,8 @@ pub struct RqConfig {
     pub pool: Option<Srqn>,
     /// VLAN tags are taken out, and shown in the completion.
     pub strip_vlan: bool,
+    /// Frame check sequences are written behind the frames ([`Hca::rq_check_sequences`]).
+    pub check_sequences: bool,
     /// What is posted in error is flushed.
     pub flush: bool,
     /// Counters of frames without a request.
@@ -57,6 +59,7 @@ impl RqConfig {
             sges: 2,
             pool: None,
             strip_vlan: false,
+            check_sequences: false,
             flush: true,
             counters: None,
             user_index: 0,
@@ -121,6 +124,7 @@ impl<B: Bus> Hca<B> {
         let mut input = CreateRqIn::new();
         let rqc = input.rqc_mut();
         rqc.set(Rqc::CQN, config.cq.0).set(Rqc::VSD, (!config.strip_vlan).into());
+        rqc.set(Rqc::SCATTER_FCS, config.check_sequences.into());
         rqc.set(Rqc::RLKY, config.physical.into())
             .set(Rqc::FLUSH_IN_ERROR_EN, config.flush.into())
             .set(Rqc::USER_INDEX, config.user_index);
@@ -161,6 +165,15 @@ impl<B: Bus> Hca<B> {
             rq.record.store32(RECORD_RECEIVE, 0);
         }
         Ok(())
+    }
+
+    /// From now on frame check sequences are written behind the frames, or not.
+    pub fn rq_check_sequences(&mut self, rq: &Rq<B::Dma>, on: bool) -> Result<(), Error> {
+        let mut input = ModifyRqIn::new();
+        input.set(ModifyRqIn::RQN, rq.number.0).set(ModifyRqIn::RQ_STATE, rq.state as u32);
+        input.set(ModifyRqIn::MODIFY_BITMASK, modify_rq::SCATTER_FCS);
+        input.rqc_mut().set(Rqc::STATE, rq.state as u32).set(Rqc::SCATTER_FCS, on.into());
+        self.execute(Opcode::ModifyRq, 0, input.bytes().to_vec(), OutHeader::SIZE).map(drop)
     }
 
     /// Asks the adapter for a receive queue's state, and remembers it.

@@ -41,7 +41,7 @@ macro_rules! ethernet_again {
 ethernet_again! {
     flow: entries chains addresses_and_tags;
     frames:
-        every_length inline_and_gathered checksums_are_inserted_and_checked tags_go_in_and_out
+        every_length check_sequences_are_kept inline_and_gathered checksums_are_inserted_and_checked tags_go_in_and_out
         large_sends several_frames_in_a_request hashes_choose_queues;
     merge: segments_become_one sessions_end time_is_up;
     links: bad_frames_are_counted bursts_arrive switches_learn;
@@ -50,7 +50,7 @@ ethernet_again! {
         frames_without_a_request_are_counted a_receive_queue_fails_and_recovers
         queries_say_how_far_queues_are a_send_queue_fails_and_recovers queues_in_error_are_flushed destroyed_queues_get_nothing
         loopback_by_domain;
-    strides: frames_fill_wqes two_bytes_in_front;
+    strides: check_sequences_take_room frames_fill_wqes two_bytes_in_front;
     tables: roce_packets_pass_tables packets_are_counted_by_their_sender sniffers_get_copies;
     roce: reliable_connections what_is_not_for_the_transport_is_the_nics datagrams;
 }

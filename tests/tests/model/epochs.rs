@@ -50,7 +50,7 @@ macro_rules! ethernet_again {
 ethernet_again! {
     flow: entries chains addresses_and_tags;
     frames:
-        every_length inline_and_gathered checksums_are_inserted_and_checked tags_go_in_and_out
+        every_length check_sequences_are_kept inline_and_gathered checksums_are_inserted_and_checked tags_go_in_and_out
         large_sends several_frames_in_a_request hashes_choose_queues;
     links: bad_frames_are_counted bursts_arrive switches_learn;
     queues:

@@ -6,11 +6,14 @@
 //!
 //! [`OutstandingReads`]: crate::ground::outstanding::OutstandingReads
 
+use std::borrow::Cow;
+
 use hca_firmware::RqSource;
 use hca_firmware::commands::find;
 use hca_firmware::object::Kind;
 use hca_spec::be32;
 use hca_spec::command::{CommandEntry, Opcode};
+use hca_spec::ether::FCS_SIZE;
 use hca_spec::ids::{Cqn, Pd, Qpn, Rqn, Srqn};
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::queue::{Cqc, Srqc, Wq};
@@ -343,7 +346,10 @@ impl Core<'_> {
     fn plan_frame_received(&self, queued: &QueuedFrame) {
         let Some(rq) = self.function.fw.icm.rqs.get(queued.rqn.0) else { return };
         self.plan_consumer(Cqn(rq.cqn), usize::MAX);
-        let frame = queued.packet.frame_bytes();
+        let mut frame = Cow::Borrowed(queued.packet.frame_bytes());
+        if rq.scatter_fcs {
+            frame.to_mut().extend_from_slice(&[0; FCS_SIZE]);
+        }
         let pieces = match (self.plan_open(queued.rqn, rq, frame.len()), rq.source) {
             (Some(open), _) => open,
             (None, RqSource::Own) => self.plan_next_wqe(queued.rqn),
@@ -356,7 +362,7 @@ impl Core<'_> {
         let rlky = rq.ctx.get(Rqc::RLKY) == 1;
         let who = Accessor { qpn: Qpn(queued.rqn.0), pd, rlky };
         let fits = total(&pieces) >= frame.len() as u64;
-        match self.keyed().scatter(who, &pieces, 0, Payload::Bytes(frame)) {
+        match self.keyed().scatter(who, &pieces, 0, Payload::Bytes(&frame)) {
             Ok(found) if fits => found.ignore("it is only planned"),
             // The queue will fail, and be flushed up to what its record says.
             other => {

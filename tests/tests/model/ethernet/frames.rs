@@ -3,7 +3,7 @@
 use hca_driver::eth::{
     Destination, FlowEntry, FrameRequest, FrameWork, HashRules, Mac, QueueState, RqConfig,
 };
-use hca_driver::{CqConfig, Sge};
+use hca_driver::{CqConfig, Dma, Sge};
 use hca_spec::cqe::{l3_header_type, l4_header_type};
 use hca_spec::ether::{HEADER_SIZE, ethertype};
 use hca_spec::flow::MatchParam;
@@ -106,6 +106,69 @@ pub(crate) fn checksums_are_inserted_and_checked() {
         .map(|a| (a.completion.frame.l3_ok, a.completion.frame.l4_ok))
         .collect();
     assert_eq!(got, [(true, false), (false, false)]);
+}
+
+/// A queue that was asked for it has the frame check sequence behind each frame, that of the frame as it came; room is needed for it, too. It is
+/// switched on and off while frames come.
+#[test]
+pub(crate) fn check_sequences_are_kept() {
+    let mut lan = Lan::cable();
+    let (a, b) = macs(&lan);
+    let station = &mut lan.stations[1];
+    let mut cq = station.hca.create_cq(CqConfig::new(16)).expect("CREATE_CQ");
+    let config = RqConfig { check_sequences: true, strip_vlan: true, ..RqConfig::new(station.pd, &cq) };
+    let mut rq = station.hca.create_rq(&config).expect("CREATE_RQ");
+    station.hca.modify_rq(&mut rq, QueueState::Ready).expect("MODIFY_RQ");
+    let tir = station.hca.create_direct_tir(station.domain, rq.number()).expect("CREATE_TIR");
+    station.take_nothing();
+    let (anything, to) = (MatchParam::new(), [Destination::Tir(tir)]);
+    let entry = FlowEntry { value: &anything, destinations: &to, counters: &[], tag: 0 };
+    station.hca.set_flow_entry(station.anything, 31, &entry).expect("SET_FLOW_TABLE_ENTRY");
+    let memory = station.mr.address;
+    let untagged = plain(b, a, &pattern(1, 100));
+    let tagged = framed(b, a, Some(0x6123), 0x88b5, &pattern(1, 100));
+    let short = plain(b, a, &pattern(2, 3));
+    let tcp = Flow::default().frame(b, a, None, true, b"data of a segment, and more");
+    let mut number = 0;
+    let mut pass = |lan: &mut Lan, rq: &mut hca_driver::eth::Rq<_>, frame: &[u8], room: usize| {
+        let station = &mut lan.stations[1];
+        let place = [Sge { len: room as u32, ..station.out(0, &[0; ROOM]) }];
+        let offset = (place[0].address - memory) as usize;
+        rq.post(number, &place).expect("post");
+        lan.stations[0].send(frame);
+        lan.run();
+        let completion = cq.poll().expect("a completion");
+        assert_eq!(rq.finish(&completion), Some(number));
+        number += 1;
+        let mut bytes = vec![0; completion.byte_len as usize];
+        lan.stations[1].memory.read(offset, &mut bytes);
+        (completion, bytes)
+    };
+    for frame in [&untagged, &tagged, &short, &tcp] {
+        let mut came = frame.clone();
+        came.resize(came.len().max(60), 0);
+        let sequence = hca_model::wire::ethernet::fcs(&came);
+        let is_tagged = came[12..14] == [0x81, 0];
+        if is_tagged {
+            came.drain(12..16);
+        }
+        let (completion, bytes) = pass(&mut lan, &mut rq, frame, ROOM);
+        assert_eq!((completion.status, completion.frame.vlan.is_some()), (Ok(()), is_tagged));
+        let (data, behind) = bytes.split_at(came.len());
+        assert!(data == came && behind == sequence, "{bytes:x?}");
+        // What the completion says of sums is of the frame without it.
+        if *frame == tcp {
+            assert!(completion.frame.l3_ok && completion.frame.l4_ok);
+        }
+    }
+    lan.stations[1].hca.rq_check_sequences(&rq, false).expect("MODIFY_RQ");
+    let (completion, bytes) = pass(&mut lan, &mut rq, &untagged, untagged.len());
+    assert_eq!((completion.status, bytes), (Ok(()), untagged.clone()));
+    lan.stations[1].hca.rq_check_sequences(&rq, true).expect("MODIFY_RQ");
+    let (completion, _) = pass(&mut lan, &mut rq, &untagged, untagged.len() + 4);
+    assert_eq!((completion.status, completion.byte_len as usize), (Ok(()), untagged.len() + 4));
+    let (completion, _) = pass(&mut lan, &mut rq, &untagged, untagged.len() + 3);
+    assert!(completion.status.is_err(), "no room for all of it");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::flow::MatchParam;
 use hca_spec::ids::Rqn;
 use hca_spec::queue::Wq;
-use hca_spec::rq::{CreateRqIn, ModifyRqIn, Rqc};
+use hca_spec::rq::{CreateRqIn, ModifyRqIn, Rqc, modify_rq};
 use hca_spec::wqe::{Data, SrqNext};
 use hca_tests::frames::plain;
 use hca_tests::in_process::ModelMemory;
@@ -121,6 +121,31 @@ fn send(lan: &mut Lan, len: usize, count: usize) -> Vec<u8> {
         lan.stations[0].sent();
     }
     frame
+}
+
+/// Frame check sequences take room of strides, too.
+#[test]
+pub(crate) fn check_sequences_take_room() {
+    let mut lan = Lan::cable();
+    let mut queue = Queue::new(&mut lan.stations[1], LINKED, [0, 1, 2, 3], false);
+    queue.post(2);
+    let mut modify = ModifyRqIn::new();
+    modify.set(ModifyRqIn::RQN, queue.number.0).set(ModifyRqIn::RQ_STATE, 1);
+    modify.set(ModifyRqIn::MODIFY_BITMASK, modify_rq::SCATTER_FCS);
+    modify.rqc_mut().set(Rqc::STATE, 1).set(Rqc::SCATTER_FCS, 1);
+    let input = modify.bytes().to_vec();
+    lan.stations[1].hca.execute(Opcode::ModifyRq, 0, input, OutHeader::SIZE).expect("MODIFY_RQ");
+    for (len, first, strides) in [(124, 0, 2), (125, 2, 3)] {
+        let mut frame = send(&mut lan, len, 1);
+        frame.extend(hca_model::wire::ethernet::fcs(&frame));
+        assert_eq!(queue.completions(&frame, 0), [(0, first, strides, len + 4, false)]);
+    }
+    // Of 17 strides, where 16 would do without: 29 of them, and 14 strides are left.
+    let mut frame = send(&mut lan, 16 * STRIDE, 30);
+    frame.extend(hca_model::wire::ethernet::fcs(&frame));
+    let got = queue.completions(&frame, 0);
+    assert_eq!((got.len(), got[28]), (31, (0, 5 + 28 * 17, 17, 16 * STRIDE + 4, false)));
+    assert_eq!(got[29..], [(0, 498, 14, 0, true), (1, 0, 17, 16 * STRIDE + 4, false)]);
 }
 
 /// Frames take whole strides one behind the other; the rest of a WQE that is too short is passed over; WQEs come in the

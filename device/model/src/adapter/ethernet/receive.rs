@@ -130,7 +130,7 @@ impl Core<'_> {
         };
         let received = target.rules.receive(frame, headers, steered, index, list.room());
         let written = match &received.data {
-            None => Err(Unwritten::Room(list.room(), frame.len())),
+            None => Err(Unwritten::Room(list.room(), target.rules.most_of(frame))),
             Some(data) => self.write_frame(target, list, 0, &data.parts()),
         };
         self.frame_written(now, &target, index, received.cqe, written);

@@ -82,6 +82,11 @@ pub(super) fn empty_cqe(rules: &ReceiveRules, opcode: CqeOpcode, index: u16) -> 
 }
 
 impl ReceiveRules {
+    /// Bytes that are written of a frame without FCS, if no tag is taken out.
+    pub(crate) fn most_of(&self, frame: &[u8]) -> usize {
+        frame.len().saturating_add(if self.scatter_fcs { FCS_SIZE } else { 0 })
+    }
+
     /// Takes a frame without FCS, whose headers are known, for the receive WQE `index` with `room` bytes.
     ///
     /// Each byte is summed once; the rest does not depend on the frame's length.

@@ -110,7 +110,8 @@ const MASKED: [Masked; 7] = [
         ],
         new: |b, fixture| {
             let mut rqc = Rqc::new();
-            rqc.set(Rqc::VSD, 1).set(Rqc::COUNTER_SET_ID, make(b, fixture, QCounter)).bytes().to_vec()
+            rqc.set(Rqc::VSD, 1).set(Rqc::SCATTER_FCS, 1);
+            rqc.set(Rqc::COUNTER_SET_ID, make(b, fixture, QCounter)).bytes().to_vec()
         },
     },
     Masked {
@@ -178,7 +179,7 @@ const MASKED: [Masked; 7] = [
 ];
 
 /// What can be chosen, and has no other value here: see [`what_is_chosen_is_looked_at`].
-const SAME: [&str; 2] = [".QOS_QUEUE_GROUP_ID", ".SCATTER_FCS"];
+const SAME: [&str; 1] = [".QOS_QUEUE_GROUP_ID"];
 
 /// An adapter, the objects, what the object was told as, and the input with that mask: the context has what is taken from `new`, and
 /// no meaning elsewhere.
@@ -248,16 +249,10 @@ fn each_bit_takes_what_it_chooses_or_is_refused() {
 fn what_is_chosen_is_looked_at() {
     /// Puts something wrong into a context.
     type Spoil = fn(&mut [u8]);
-    let wrong: [(Opcode, u64, Spoil); 2] = [
-        (Opcode::ModifySq, 1 << 2, |context| {
-            let mut sqc = Sqc::from_prefix_or_zero(context);
-            context[..Sqc::SIZE].copy_from_slice(sqc.set(Sqc::QOS_QUEUE_GROUP_ID, 0x77).bytes());
-        }),
-        (Opcode::ModifyRq, modify_rq::SCATTER_FCS, |context| {
-            let mut rqc = Rqc::from_prefix_or_zero(context);
-            context[..Rqc::SIZE].copy_from_slice(rqc.set(Rqc::SCATTER_FCS, 1).bytes());
-        }),
-    ];
+    let wrong: [(Opcode, u64, Spoil); 1] = [(Opcode::ModifySq, 1 << 2, |context| {
+        let mut sqc = Sqc::from_prefix_or_zero(context);
+        context[..Sqc::SIZE].copy_from_slice(sqc.set(Sqc::QOS_QUEUE_GROUP_ID, 0x77).bytes());
+    })];
     let mut garbage = Garbage(7);
     for (opcode, mask, spoil) in wrong {
         let masked = MASKED.iter().find(|masked| masked.opcode == opcode).expect("it is above");
