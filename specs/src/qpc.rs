@@ -138,6 +138,12 @@ layout! {
         RAE: 0x90 [13:13];
         /// Offset of the buffer in its first page, in 64ths of a page.
         PAGE_OFFSET: 0x90 [11:6];
+        /// Its receive queue waits to be let on by another queue.
+        CD_SLAVE_RECEIVE: 0x90 [2:2];
+        /// Its send queue waits to be let on by another queue.
+        CD_SLAVE_SEND: 0x90 [1:1];
+        /// Its send queue lets others on, and waits for others' completions.
+        CD_MASTER: 0x90 [0:0];
         /// RNR NAK timer code returned to the requester (IBTA table 45).
         MIN_RNR_NAK: 0x94 [28:24];
         /// PSN of the next request packet expected.

@@ -122,10 +122,15 @@ fn check_options(fw: &Firmware, create: &CreateQpIn, ctx: &mut Qpc) -> Result<()
         bad_param("CREATE_QP: log_num_dci_stream_channels is above log_max_dci_stream_channels");
     const ERRORED: Failure =
         bad_param("CREATE_QP: log_num_dci_errored_streams is above log_max_dci_errored_streams");
+    const CROSS: Failure =
+        bad_param("CREATE_QP: cd_master, cd_slave_send, cd_slave_receive: queues can't wait for each other");
     const MODE: Failure =
         bad_param("CREATE_QP: send_dbr_mode must be 0 (record) or 1 (no record, send_dbr_mode_no_dbr_ext)");
     if create.get(CreateQpIn::QPC_EXT) == 1 && fw.general_max.get(General::QPC_EXTENSION) == 1 {
         return Err(EXTENSION);
+    }
+    if [Qpc::CD_MASTER, Qpc::CD_SLAVE_SEND, Qpc::CD_SLAVE_RECEIVE].iter().any(|field| ctx.get(*field) == 1) {
+        return Err(CROSS);
     }
     for (field, cap, failure) in [
         (Qpc::LOG_NUM_DCI_STREAM_CHANNELS, General::LOG_MAX_DCI_STREAM_CHANNELS, STREAMS),
@@ -329,6 +334,9 @@ mod tests {
         assert_eq!(try_qp(|q| _ = q.set(Qpc::STATE, 3)), Status::Ok, "the adapter's to say");
         assert_eq!(try_qp(|q| _ = q.set(Qpc::ST, 6)), Status::BadParam);
         assert_eq!(try_qp(|q| _ = q.set(Qpc::RQ_TYPE, 2)), Status::BadParam);
+        assert_eq!(try_qp(|q| _ = q.set(Qpc::CD_MASTER, 1)), Status::BadParam);
+        assert_eq!(try_qp(|q| _ = q.set(Qpc::CD_SLAVE_SEND, 1)), Status::BadParam);
+        assert_eq!(try_qp(|q| _ = q.set(Qpc::CD_SLAVE_RECEIVE, 1)), Status::BadParam);
         assert_eq!(try_qp(|q| _ = q.set(Qpc::PD, 77)), Status::BadResource);
         assert_eq!(try_qp(|q| _ = q.set(Qpc::CQN_SND, 0x777)), Status::BadResource);
         assert_eq!(try_qp(|q| _ = q.set(Qpc::CQN_RCV, 0x777)), Status::BadResource);
