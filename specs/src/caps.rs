@@ -151,6 +151,8 @@ layout! {
         ENHANCED_ERROR_Q_COUNTERS: 0x34 [14:14];
         /// The register PCMR exists.
         PORTS_CHECK: 0x34 [13:13];
+        /// The port's light can be switched (the register MLCR).
+        BEACON_LED: 0x34 [10:10];
         /// Port type: 0 InfiniBand, 1 Ethernet.
         PORT_TYPE: 0x34 [9:8];
         /// Number of ports.

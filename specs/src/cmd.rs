@@ -706,6 +706,8 @@ pub mod reg {
     pub const MGIR: u32 = 0x9020;
     /// Restart of the firmware.
     pub const MFRL: u32 = 0x9028;
+    /// The port's light, by which a person finds it.
+    pub const MLCR: u32 = 0x902b;
     /// Sensors of temperature that there are.
     pub const MTCAP: u32 = 0x9009;
     /// Temperature.

@@ -227,6 +227,16 @@ layout! {
         LANE: 0x0 [11:8];
     }
 
+    /// MLCR: the light by which a person finds the port.
+    pub struct Mlcr[0xc] {
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// How long it shines from now on, in seconds; 0: not at all, 0xffff: until it is switched off.
+        BEACON_DURATION: 0x4 [15:0];
+        /// How long it still shines, in the same code.
+        BEACON_REMAIN: 0x8 [15:0];
+    }
+
     /// MCIA: memory of a module.
     pub struct Mcia[0x10] {
         /// Module.

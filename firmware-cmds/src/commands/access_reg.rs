@@ -77,6 +77,28 @@ mod tests {
         assert_eq!(register(&mut b, 0x5003, true, &[0; 16]).status(), Status::BadParam, "PMTU is read-only");
     }
 
+    /// `ethtool -p`: the light is on, and off.
+    #[test]
+    fn the_light_of_a_port() {
+        use crate::commands::testing::ethernet;
+        use hca_spec::register::Mlcr;
+        for mut b in [Bench::initialized(), Bench::initialized_with(ethernet())] {
+            assert_eq!(b.fw.general_max.get(hca_spec::caps::General::BEACON_LED), 1);
+            let said = |b: &mut Bench, write, port, duration| {
+                let mut mlcr = Mlcr::new();
+                mlcr.set(Mlcr::LOCAL_PORT, port).set(Mlcr::BEACON_DURATION, duration);
+                let r = register(b, 0x902b, write, mlcr.bytes());
+                let told = Mlcr::from_prefix_or_zero(r.output.get(16..).unwrap_or_default());
+                (r.status(), told.get(Mlcr::BEACON_DURATION), told.get(Mlcr::BEACON_REMAIN))
+            };
+            for duration in [0xffff, 7, 0] {
+                assert_eq!(said(&mut b, true, 1, duration), (Status::Ok, duration, duration));
+                assert_eq!(said(&mut b, false, 1, 0), (Status::Ok, duration, duration));
+            }
+            assert_eq!(said(&mut b, true, 2, 7).0, Status::BadParam, "there is one port");
+        }
+    }
+
     /// PTYS of an InfiniBand port: what a boot loader does, which wants SDR and writes the rest back as it read it.
     #[test]
     fn a_host_chooses_speeds() {

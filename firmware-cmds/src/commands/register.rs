@@ -6,7 +6,7 @@
 use hca_spec::cmd::reg;
 use hca_spec::command::Status;
 use hca_spec::mad::PortInfo;
-use hca_spec::register::{Pddr, Ptys, Slrg, Sltp};
+use hca_spec::register::{Mlcr, Pddr, Ptys, Slrg, Sltp};
 use hca_spec::{be32, put_be32};
 
 use super::{crypto, dump_reg, ethernet_reg, management_reg, module_reg, pddr, tracer_reg};
@@ -64,6 +64,7 @@ fn length(register: u32, kind: PortKind) -> Option<usize> {
         reg::PDDR => Pddr::SIZE,
         reg::SLTP => Sltp::SIZE,
         reg::SLRG => Slrg::SIZE,
+        reg::MLCR => Mlcr::SIZE,
         reg::MCIA => module_reg::LEAST,
         _ if kind == PortKind::Ethernet => return None,
         reg::PMTU | reg::PVLC => 0x10,
@@ -124,7 +125,15 @@ pub(super) fn access(
     let data = whole.get(..len).unwrap_or_default();
     let of_a_port = matches!(
         register,
-        reg::PCAP | reg::PMTU | reg::PVLC | reg::PTYS | reg::PAOS | reg::PDDR | reg::SLTP | reg::SLRG
+        reg::PCAP
+            | reg::PMTU
+            | reg::PVLC
+            | reg::PTYS
+            | reg::PAOS
+            | reg::PDDR
+            | reg::SLTP
+            | reg::SLRG
+            | reg::MLCR
     ) || ethernet_reg::names_a_port(register);
     let port = if of_a_port { be32(data, 0) >> PORT_SHIFT & 0xff } else { 0 };
     let missing = PORT.of(register).got(port).limit(fw.ports.numbers().len() as u64);
@@ -150,6 +159,7 @@ pub(super) fn access(
         // The model has no transmitters and receivers: behind port and lane are zeros.
         (reg::MCIA, write) => module_reg::access(&fw.ports, write, value.get_mut(..len).unwrap_or_default())?,
         (reg::SLTP | reg::SLRG, false) => value.iter_mut().skip(4).for_each(|byte| *byte = 0),
+        (reg::MLCR, write) => light(port, write, &mut value),
         (reg::PMTU, false) => port_mtu(port, &mut value),
         (reg::PVLC, false) => port_lanes(port, &mut value),
         (reg::PTYS, write) => ethernet_reg::on(port, write, &mut value, Port::access_modes)?,
@@ -186,6 +196,17 @@ fn port_state(
     let operational = state(port.state != hca_spec::mad::port_state::DOWN);
     put_be32(value, 0, word & 0xffff_0000 | admin << ADMIN_SHIFT | operational);
     Ok(())
+}
+
+/// MLCR: the light shines as long as was said last. Nobody sees it, and the firmware has no clock: no time passes for it.
+fn light(port: &mut Port, write: bool, value: &mut [u8]) {
+    let mut mlcr = Mlcr::from_prefix_or_zero(value);
+    if write {
+        port.light = mlcr.get(Mlcr::BEACON_DURATION) as u16;
+    }
+    let seconds = port.light.into();
+    mlcr.set(Mlcr::BEACON_DURATION, seconds).set(Mlcr::BEACON_REMAIN, seconds);
+    value.iter_mut().zip(mlcr.bytes()).for_each(|(to, from)| *to = *from);
 }
 
 /// PMTU: largest, wanted and operational MTU in bytes, bits 31..16 of words 1 to 3.

@@ -118,7 +118,7 @@ fn general() -> General {
     c.set(General::SCTR_DATA_CQE, 1).set(General::APM, 1);
     c.set(General::BLOCK_LB_MC, 1).set(General::SCQE_BREAK_MODERATION, 1);
     c.set(General::QKV, 1).set(General::PKV, 1).set(General::SET_DETH_SQPN, 1);
-    c.set(General::MCAM_REG, 1).set(General::DEBUG, 1);
+    c.set(General::MCAM_REG, 1).set(General::DEBUG, 1).set(General::BEACON_LED, 1);
     // Memory windows of type 1 and 2B, and SEND with invalidate.
     c.set(General::IMAICL, 1);
     // On-demand paging, implicit regions too: their lists are long and name the null key.

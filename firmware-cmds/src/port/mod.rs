@@ -90,6 +90,8 @@ pub struct Port {
     vl_arbitration: [[u8; 64]; 4],
     pub(crate) node_description: [u8; 64],
     addresses: u32,
+    /// How long its light shines, in seconds, as a driver said; [`hca_spec::register::Mlcr`].
+    pub(crate) light: u16,
     /// Of a port that is Ethernet.
     ethernet: Option<Box<Ethernet>>,
 }
@@ -163,6 +165,7 @@ impl Port {
             vl_arbitration: [[0; 64]; 4],
             node_description: description,
             addresses: 1,
+            light: 0,
             ethernet: None,
         }
     }

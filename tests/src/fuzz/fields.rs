@@ -88,7 +88,7 @@ fn fields_of(input: &[u8]) -> Vec<Place> {
 }
 
 /// Registers and their structures, of those that have one.
-const STRUCTURES: [(u32, &str); 44] = [
+const STRUCTURES: [(u32, &str); 45] = [
     (reg::MCQS, "Mcqs"),
     (reg::MQIS, "Mqis"),
     (reg::MTCAP, "Mtcap"),
@@ -114,6 +114,7 @@ const STRUCTURES: [(u32, &str); 44] = [
     (reg::PDDR, "Pddr"),
     (reg::SLTP, "Sltp"),
     (reg::SLRG, "Slrg"),
+    (reg::MLCR, "Mlcr"),
     (reg::MCIA, "Mcia"),
     (reg::MNVDA, "Mnvda"),
     (reg::MNVDI, "Mnvda"),
