@@ -107,6 +107,8 @@ layout! {
         CC_MODIFY_ALLOWED: 0x2c [29:29];
         /// RTS2RTS_QP can change the Q counter set.
         RTS2RTS_QP_COUNTERS_SET_ID: 0x2c [22:22];
+        /// RTS2RTS_QP can change the DSCP of a path ([`crate::qpc::opt::DSCP`]).
+        RTS2RTS_QP_DSCP: 0x2c [21:21];
         /// The register QCAM tells of registers of priorities.
         QCAM_REG: 0x2c [16:16];
         /// GID table size code: 8 << code entries.
@@ -313,6 +315,8 @@ layout! {
         EXT_STRIDE_NUM_RANGE: 0x74 [31:31];
         /// SET_HCA_CAP can switch RoCE off.
         ROCE_RW_SUPPORTED: 0x74 [30:30];
+        /// SET_HCA_CAP can lower [`General::LOG_MAX_CURRENT_UC_LIST`].
+        LOG_MAX_CURRENT_UC_LIST_WR_SUPPORTED: 0x74 [29:29];
         /// log2 of the largest stride of a receive queue, in bytes.
         LOG_MAX_STRIDE_SZ_RQ: 0x74 [28:24];
         /// log2 of the smallest.

@@ -376,10 +376,14 @@ pub mod opt {
     pub const ACK_TIMEOUT: u32 = 1 << 14;
     /// Primary port.
     pub const PRI_PORT: u32 = 1 << 16;
+    /// RTS2RTS: DSCP of the primary path (mlx5 driver of OFED, field use).
+    pub const DSCP: u32 = 1 << 17;
     /// Shared receive queue.
     pub const SRQN: u32 = 1 << 18;
     /// Receive completion queue.
     pub const CQN_RCV: u32 = 1 << 19;
+    /// RTS2RTS: index of the own address of the primary path (DOCA, field use).
+    pub const SRC_ADDR_INDEX: u32 = 1 << 23;
     /// Counter set.
     pub const COUNTER_SET: u32 = 1 << 25;
 }

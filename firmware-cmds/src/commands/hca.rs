@@ -160,7 +160,7 @@ pub(super) fn query_cap(fw: &Firmware, call: &Call<'_>) -> Outcome {
 
 /// Values that a driver may lower. Zero leaves the maximum: iPXE's driver sends zero for queue pairs and makes three of them, on
 /// every firmware that it drives.
-const SETTABLE: [Field<General>; 8] = [
+const SETTABLE: [Field<General>; 9] = [
     General::LOG_MAX_QP,
     General::LOG_MAX_CQ,
     General::LOG_MAX_MKEY,
@@ -169,6 +169,7 @@ const SETTABLE: [Field<General>; 8] = [
     General::LOG_MAX_PD,
     General::LOG_MAX_XRCD,
     General::LOG_MAX_MCG,
+    General::LOG_MAX_CURRENT_UC_LIST,
 ];
 
 /// SET_HCA_CAP. A function sets what it uses of what it can do; a physical function sets what a virtual one can do at most.
@@ -529,6 +530,42 @@ mod tests {
             let receive = tables.nic_receive();
             assert!(receive.get(FlowTableProperties::MAX_FT_LEVEL) >= 67, "drivers use levels up to that");
             assert!(receive.get(FlowTableProperties::LOG_MAX_FT_SIZE) >= 16);
+        }
+    }
+
+    /// `max_macs` of devlink: the list of unicast addresses may be shorter, and then it has to be.
+    #[test]
+    fn fewer_addresses() {
+        use crate::commands::testing::ethernet;
+        use hca_spec::nic_vport::nic_vport_select as select;
+        use hca_spec::nic_vport::{ModifyNicVportContextIn, NicVportContext, list_type};
+        const FIELD: Field<General> = General::LOG_MAX_CURRENT_UC_LIST;
+        let mut b = Bench::with(ethernet());
+        b.ok(Opcode::EnableHca, 0);
+        let most = caps(&mut b, 0).general().get(FIELD);
+        assert_eq!(caps(&mut b, 0).general().get(General::LOG_MAX_CURRENT_UC_LIST_WR_SUPPORTED), 1);
+        let mut set = SetHcaCapIn::new();
+        *set.general_mut() = *caps(&mut b, 1).general();
+        for (wanted, status, then) in [
+            (most - 2, Status::Ok, most - 2),
+            (most + 1, Status::BadParam, most - 2),
+            (0, Status::Ok, most),
+            (3, Status::Ok, 3),
+        ] {
+            set.general_mut().set(FIELD, wanted);
+            assert_eq!(b.put(Opcode::SetHcaCap, &set, 16).status(), status);
+            assert_eq!(caps(&mut b, 1).general().get(FIELD), then);
+        }
+        b.give_pages(1000);
+        b.ok(Opcode::InitHca, 0);
+        for (count, status) in [(8u32, Status::Ok), (9, Status::BadParam)] {
+            let mut modify = ModifyNicVportContextIn::new();
+            modify.set(ModifyNicVportContextIn::FIELD_SELECT, select::ADDRESSES_LIST);
+            let context = modify.context_mut();
+            context.set(NicVportContext::ALLOWED_LIST_TYPE, list_type::UNICAST);
+            context.set(NicVportContext::ALLOWED_LIST_SIZE, count);
+            let list = vec![0x0000_0200_0000_0007; count as usize];
+            assert_eq!(b.put_list(Opcode::ModifyNicVportContext, &modify, &list).status(), status);
         }
     }
 

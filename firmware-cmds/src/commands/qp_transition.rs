@@ -171,6 +171,24 @@ fn merge_optional(ctx: &mut Qpc, new: &Qpc, opcode: Opcode, mask: u32) {
     }
 }
 
+/// Takes what RTS2RTS can change of a path of RoCE. Drivers fill DSCP and traffic class alike; of packets the traffic class is what either
+/// says, so by inference both change.
+fn merge_address(fw: &Firmware, ctx: &mut Qpc, new: &Qpc, mask: u32) {
+    use AddressPath as P;
+    if fw.general_max.get(General::RTS2RTS_QP_DSCP) == 0 {
+        return;
+    }
+    let (path, new) = (ctx.primary_path_mut(), new.primary_path());
+    if mask & opt::DSCP != 0 {
+        const ECN: u32 = 3;
+        copy_path(path, new, &[P::DSCP]);
+        path.set(P::TCLASS, new.get(P::DSCP) << 2 | path.get(P::TCLASS) & ECN);
+    }
+    if mask & opt::SRC_ADDR_INDEX != 0 {
+        copy_path(path, new, &[P::SRC_ADDR_INDEX]);
+    }
+}
+
 /// What further optional parameters change beside the context.
 #[derive(Default)]
 struct Further {
@@ -320,6 +338,9 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
                 call.command.opcode == Opcode::Rts2SqdQp && modify.get(ModifyQpIn::SQD_EVENT) == 1;
             merge_required(&mut ctx, new, call.command.opcode, mask);
             merge_optional(&mut ctx, new, call.command.opcode, mask);
+            if call.command.opcode == Opcode::Rts2RtsQp {
+                merge_address(fw, &mut ctx, new, mask);
+            }
             // Other transitions have nothing there.
             if matches!(call.command.opcode, Opcode::Rts2RtsQp | Opcode::Init2InitQp) {
                 further = merge_further(fw, &mut ctx, call, number)?;
@@ -616,6 +637,17 @@ mod tests {
         assert_eq!(path.get(AddressPath::RMAC_31_0), 7);
         rts.set(ModifyQpIn::OPT_PARAM_MASK_95_32, 1 << 3);
         assert_eq!(b.put(Opcode::Rts2RtsQp, &rts, 16).status(), Status::BadParam);
+        // DSCP, with the traffic class, and the own address.
+        rts.set(ModifyQpIn::OPT_PARAM_MASK_95_32, 0);
+        rts.qpc_mut().primary_path_mut().set(AddressPath::DSCP, 26).set(AddressPath::SRC_ADDR_INDEX, 4);
+        for (mask, right) in [(opt::DSCP, (26, 104, 255)), (opt::SRC_ADDR_INDEX, (26, 104, 4))] {
+            rts.set(ModifyQpIn::OPT_PARAM_MASK, mask);
+            assert_eq!(b.put(Opcode::Rts2RtsQp, &rts, 16).status(), Status::Ok);
+            let path = *b.fw.icm.qps.get(rc.qp).unwrap().ctx.primary_path();
+            let class = (path.get(AddressPath::DSCP), path.get(AddressPath::TCLASS));
+            assert_eq!((class.0, class.1, path.get(AddressPath::SRC_ADDR_INDEX)), right);
+            assert_eq!((path.get(AddressPath::RMAC_31_0), path.get(AddressPath::HOP_LIMIT)), (7, 0));
+        }
     }
 
     /// There are no UDP ports on InfiniBand.

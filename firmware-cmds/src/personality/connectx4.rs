@@ -164,6 +164,7 @@ fn ethernet_general() -> General {
     c.set(General::LOG_MIN_STRIDE_SZ_RQ, 4).set(General::LOG_MAX_STRIDE_SZ_RQ, 9);
     c.set(General::LOG_MIN_STRIDE_SZ_SQ, 6).set(General::LOG_MAX_STRIDE_SZ_SQ, 6);
     c.set(General::LOG_MAX_CURRENT_UC_LIST, LOG_MAX_UNICAST);
+    c.set(General::LOG_MAX_CURRENT_UC_LIST_WR_SUPPORTED, 1);
     c.set(General::LOG_MAX_CURRENT_MC_LIST, LOG_MAX_MULTICAST).set(General::LOG_MAX_VLAN_LIST, LOG_MAX_VLANS);
     c.set(General::MODIFY_RQ_COUNTER_SET_ID, 1).set(General::VPORT_COUNTERS, 1);
     c.set(General::CQ_PERIOD_MODE_MODIFY, 1).set(General::NIC_RECEIVE_STEERING_DISCARD, 1);
@@ -173,7 +174,7 @@ fn ethernet_general() -> General {
     c.set(General::CC_QUERY_ALLOWED, 1).set(General::CC_MODIFY_ALLOWED, 1);
     // Flow control and transmission selection are this function's to set: there are no others.
     c.set(General::VPORT_GROUP_MANAGER, 1).set(General::ETS, 1).set(General::MAX_TC, TRAFFIC_CLASSES as u32);
-    c.set(General::RTS2RTS_QP_UDP_SPORT, 1).set(General::QOS, 1);
+    c.set(General::RTS2RTS_QP_UDP_SPORT, 1).set(General::RTS2RTS_QP_DSCP, 1).set(General::QOS, 1);
     // Frames that take strides of a WQE, whose memory a send queue maps: known of the ConnectX-4 Lx.
     c.set(General::STRIDING_RQ, 1).set(General::UMR_PTR_RLKY, 1);
     // Receive queues share the WQEs of a pool.

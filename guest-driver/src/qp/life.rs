@@ -139,6 +139,15 @@ impl<B: Bus> Hca<B> {
         self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
     }
 
+    /// RoCE: from now on packets leave with that DSCP and the own address of that index, in RTS.
+    pub fn qp_set_sender(&mut self, qp: &mut Qp<B::Dma>, dscp: u8, sgid_index: u8) -> Result<(), Error> {
+        let mut input = ModifyQpIn::new();
+        input.set(ModifyQpIn::OPT_PARAM_MASK, opt::DSCP | opt::SRC_ADDR_INDEX);
+        let path = input.qpc_mut().primary_path_mut();
+        path.set(AddressPath::DSCP, dscp.into()).set(AddressPath::SRC_ADDR_INDEX, sgid_index.into());
+        self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
+    }
+
     /// The state of path migration: see [`hca_spec::qpc::path_migration`].
     pub fn qp_migration(&mut self, qp: &Qp<B::Dma>) -> Result<u32, Error> {
         Ok(self.query_qp(qp)?.get(Qpc::PM_STATE))

@@ -52,7 +52,7 @@ ethernet_again! {
         loopback_by_domain;
     strides: check_sequences_take_room frames_fill_wqes two_bytes_in_front;
     tables: roce_packets_pass_tables packets_are_counted_by_their_sender sniffers_get_copies;
-    roce: reliable_connections what_is_not_for_the_transport_is_the_nics datagrams;
+    roce: reliable_connections packets_change_their_sender_in_rts what_is_not_for_the_transport_is_the_nics datagrams;
 }
 
 again! {

@@ -1,6 +1,6 @@
 //! RoCE: queue pairs over Ethernet.
 
-use hca_driver::eth::{Hop, RoceAddress, RoceVersion, ipv4_gid};
+use hca_driver::eth::{Destination, FlowEntry, Hop, RoceAddress, RoceVersion, ipv4_gid};
 use hca_driver::qp::{Path, QpConfig};
 use hca_driver::wqe::RoceDatagram;
 use hca_driver::{
@@ -8,6 +8,7 @@ use hca_driver::{
 };
 use hca_firmware::EthernetCounters;
 use hca_model::Ps;
+use hca_spec::flow::{MatchParam, TableType};
 use hca_spec::ids::{Gid, Pd};
 use hca_tests::in_process::ModelMemory;
 use hca_tests::lan::Lan;
@@ -128,6 +129,51 @@ pub(crate) fn connected_of(
         hca.qp_to_rts(&mut qps[i], &RtsAttr::default()).expect("RTS");
     }
     qps
+}
+
+/// A connection changes the DSCP and the own address of its packets in RTS: another of the same IP address, in a VLAN.
+#[test]
+pub(crate) fn packets_change_their_sender_in_rts() {
+    const DSCP: u8 = 26;
+    const OTHER: u8 = INDEX + 1;
+    let look = LOOKS[2];
+    let mut lan = Lan::cable();
+    let mut ends = ends(&mut lan, look);
+    let mut qps = connected(&mut lan, &ends, look);
+    for (i, station) in lan.stations.iter_mut().enumerate() {
+        let (mac, gid, version) = (station.mac, look.gid(i), look.version);
+        let address = RoceAddress { gid, mac, vlan: Some(9), version };
+        station.hca.set_roce_address(1, OTHER, Some(&address)).expect("SET_ROCE_ADDRESS");
+    }
+    let station = &mut lan.stations[1];
+    station.take_nothing();
+    let all = MatchParam::new();
+    let table = station.hca.create_flow_table(TableType::SnifferRx, 1, 0, None).expect("CREATE_FLOW_TABLE");
+    station.hca.set_flow_root(table).expect("SET_FLOW_TABLE_ROOT");
+    let group = station.hca.create_flow_group(table, 0..=0, 0, &all).expect("CREATE_FLOW_GROUP");
+    let to = [Destination::Tir(station.tir)];
+    let entry = FlowEntry { value: &all, destinations: &to, counters: &[], tag: 0 };
+    station.hca.set_flow_entry(group, 0, &entry).expect("SET_FTE");
+    let (far, rkey) = (ends[1].mr.address, ends[1].mr.key);
+    // DSCP and VLAN of the packet that arrives.
+    let mut write = |lan: &mut Lan, qp: &mut Qp<ModelMemory>, number| {
+        ends[0].memory.write(0, &pattern(number, 100));
+        let (op, sge) = (SendOp::Write { address: far, rkey, imm: None }, [ends[0].sge(0, 100)]);
+        qp.post_send(lan.stations[0].hca.bus_mut(), &SendRequest::new(number, op, &sge)).expect("post_send");
+        lan.simulation.run(Ps::from_us(100));
+        assert_eq!(ends[0].cq.poll().map(|done| done.status), Some(Ok(())));
+        assert!(ends[1].bytes(0, 100) == pattern(number, 100));
+        let frames = lan.stations[1].frames();
+        let [frame] = &frames[..] else { panic!("{} packets", frames.len()) };
+        let tagged = frame[12..14] == [0x81, 0];
+        let ip = if tagged { 18 } else { 14 };
+        (frame[ip + 1] >> 2, tagged.then(|| u16::from_be_bytes([frame[14] & 0xf, frame[15]])))
+    };
+    assert_eq!(write(&mut lan, &mut qps[0], 1), (0, None));
+    lan.stations[0].hca.qp_set_sender(&mut qps[0], DSCP, INDEX).expect("RTS2RTS");
+    assert_eq!(write(&mut lan, &mut qps[0], 2), (DSCP, None));
+    lan.stations[0].hca.qp_set_sender(&mut qps[0], 0, OTHER).expect("RTS2RTS");
+    assert_eq!(write(&mut lan, &mut qps[0], 3), (0, Some(9)));
 }
 
 /// Every operation over each version, network and tag.
