@@ -5,7 +5,8 @@
 //! its capability pages announce nothing: see "what does not" in `docs/src/features.md`.
 
 use hca_spec::caps::{
-    DeviceMemory, General, General2, Odp, OdpScheme, Qos, Roce, memic_operation, object_type, steering_format,
+    DeviceMemory, EthernetOffloads, General, General2, Odp, OdpScheme, Qos, Roce, memic_operation,
+    object_type, steering_format,
 };
 
 use hca_spec::crypto::Crypto;
@@ -77,6 +78,8 @@ pub(super) fn personality() -> Personality {
     general.set(General::MATCH_DEFINER_FORMAT_SUPPORTED, formats);
     general.set(General::MAX_NUM_MATCH_DEFINER, MOST_DEFINERS);
     general.set(General::STEERING_FORMAT_VERSION, steering_format::CONNECTX_6_DX);
+    // As a public dump of a real one's capabilities says: drivers put tags into the headers inline. WQEs that ask for a tag have it all the same.
+    ethernet.offloads.set(EthernetOffloads::WQE_VLAN_INSERT, 0);
     // A public dump of a real one's capabilities has it. Drivers ask for it; ports that contexts and vectors name count in any case.
     ethernet.roce.set(Roce::SW_R_ROCE_SRC_UDP_PORT, 1);
     // Trees of nodes and groups of queues.
