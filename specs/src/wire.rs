@@ -450,7 +450,7 @@ mod tests {
         for op in 0..32 {
             assert_eq!(Operation::from_opcode(op) as u32, op);
         }
-        let reserved: Vec<u32> = (0..32).filter(|op| Operation::from_opcode(*op).is_reserved()).collect();
-        assert_eq!(reserved, [0x15, 0x1c, 0x1d, 0x1e, 0x1f]);
+        let reserved = (0..32).filter(|op| Operation::from_opcode(*op).is_reserved());
+        assert!(reserved.eq([0x15, 0x1c, 0x1d, 0x1e, 0x1f]));
     }
 }
