@@ -15,7 +15,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nix::libc::{EMFILE, ENFILE};
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+use nix::sys::socket::sockopt::OobInline;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, setsockopt, socket,
+};
 use nix::sys::stat::{Mode, fchmod};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
@@ -94,7 +97,12 @@ impl Listener {
         self.rests_until.set(None);
         loop {
             match self.socket.accept() {
-                Ok((stream, _)) => return Some(stream),
+                Ok((stream, _)) => {
+                    // What is sent out of band is read past otherwise, and the kernel closes descriptors that came with it in the reader's thread.
+                    let inline = setsockopt(&stream, OobInline, &true);
+                    debug_assert_eq!(inline, Ok(()));
+                    return Some(stream);
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
@@ -216,6 +224,34 @@ mod tests {
         assert!(UnixStream::connect(second.path()).is_ok());
         drop((first, second));
         assert!(!path.exists() && !dir.join("stale").exists());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// A byte out of band comes with the others, and its descriptors with it: the kernel closes none behind the reader's back.
+    #[test]
+    fn nothing_comes_out_of_band() {
+        use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+        let dir = scratch("band");
+        let listener = Listener::bind(&dir.join("s")).unwrap();
+        let peer = UnixStream::connect(listener.path()).unwrap();
+        let descriptor = nix::sys::eventfd::EventFd::new().unwrap();
+        let rights = [descriptor.as_fd().as_raw_fd()];
+        for (byte, with, flags) in [
+            (b"a", &[][..], MsgFlags::empty()),
+            (b"b", &[ControlMessage::ScmRights(&rights)][..], MsgFlags::MSG_OOB),
+            (b"c", &[][..], MsgFlags::empty()),
+        ] {
+            sendmsg::<()>(peer.as_raw_fd(), &[io::IoSlice::new(byte)], with, flags, None).unwrap();
+        }
+        let stream = std::iter::repeat_with(|| listener.accept()).flatten().next().unwrap();
+        let (mut got, mut fds) = (Vec::new(), Vec::new());
+        while !got.ends_with(b"c") {
+            let mut bytes = [0; 8];
+            let (n, _) = crate::socket::receive(stream.as_fd(), &mut bytes, &mut fds).unwrap();
+            got.extend_from_slice(&bytes[..n]);
+        }
+        assert_eq!((&got[..], fds.len()), (&b"abc"[..], 1));
+        drop(listener);
         std::fs::remove_dir_all(dir).unwrap();
     }
 

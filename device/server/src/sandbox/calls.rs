@@ -170,6 +170,9 @@ fn serving(calls: &mut Calls) -> anyhow::Result<()> {
         ],
     );
     when(calls, libc::SYS_clone, [bits(0, !0x0040_0000, THREAD as u64)?])?;
+    // A connection that is accepted has nothing out of band.
+    let level = equal(1, libc::SOL_SOCKET as u64)?;
+    when(calls, libc::SYS_setsockopt, [level, equal(2, libc::SO_OOBINLINE as u64)?])?;
     // Answers of the helper come over a pair of their own.
     when(calls, libc::SYS_socketpair, [equal(0, libc::AF_UNIX as u64)?])?;
     // How the standard library makes a socket non-blocking. No device is asked for anything.
