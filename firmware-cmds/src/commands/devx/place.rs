@@ -163,12 +163,17 @@ pub(in crate::commands) fn qp(fw: &Firmware, call: &Call<'_>) -> Result<Option<P
         bad_param("CREATE_QP: fre, rlky: a user's queue pair can't load page lists into keys (REG_UMR)");
     const SOURCE: Failure =
         bad_param("CREATE_QP: deth_sqpn: a user's datagrams come from the queue pair that sends them");
+    const SPECIAL: Failure = bad_param("CREATE_QP: st: queue pairs 0 and 1 of a port are the kernel's");
     let Some(mut c) = copy::<CreateQpIn>(call) else { return Ok(None) };
     let of_kernel = is_kernels(call);
+    let service = ServiceType::from_bits(c.qpc().get(Qpc::ST));
+    if !of_kernel && matches!(service, Some(ServiceType::Qp0 | ServiceType::Qp1)) {
+        return Err(SPECIAL);
+    }
     if !of_kernel && c.qpc().get(Qpc::DETH_SQPN) != 0 {
         return Err(SOURCE.got(c.qpc().get(Qpc::DETH_SQPN)));
     }
-    let registers = c.qpc().get(Qpc::ST) == ServiceType::RegUmr as u32;
+    let registers = service == Some(ServiceType::RegUmr);
     if !of_kernel && (registers || c.qpc().get(Qpc::FRE) == 1 || c.qpc().get(Qpc::RLKY) == 1) {
         return Err(PRIVILEGED);
     }

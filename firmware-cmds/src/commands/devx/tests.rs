@@ -268,7 +268,9 @@ fn queues_in_user_memory() {
     let r = object_as(&mut b, uid, Opcode::QueryQp, qp, 0x118);
     assert_eq!(QueryQpOut::from_prefix_or_zero(&r.output).qpc().get(Qpc::DBR_ADDR), 8);
 
-    let privileged: [fn(&mut Qpc); 4] = [
+    let privileged: [fn(&mut Qpc); 6] = [
+        |q| _ = q.set(Qpc::ST, ServiceType::Qp0 as u32),
+        |q| _ = q.set(Qpc::ST, ServiceType::Qp1 as u32),
         |q| _ = q.set(Qpc::DETH_SQPN, 1),
         |q| _ = q.set(Qpc::FRE, 1),
         |q| _ = q.set(Qpc::RLKY, 1),
