@@ -94,8 +94,9 @@ fn what_is_acknowledged_early_is_what_it_was() {
     for _ in 0..400 {
         simulation.run(Ps::from_us(1));
         let events = left(&simulation);
-        let back = events.iter().filter(|e| e.tunnel == FAR && matches!(e.message, LinkMessage::Packet(_)));
-        answer = back.last().map(|event| packet(event).clone()).or(answer);
+        let mut back =
+            events.iter().filter(|e| e.tunnel == FAR && matches!(e.message, LinkMessage::Packet(_)));
+        answer = back.next_back().map(|event| packet(event).clone()).or(answer);
         carry(&simulation, events);
     }
     assert!(pair.try_sent(0).is_some_and(|(number, c)| number == 1 && c.status.is_ok()));
