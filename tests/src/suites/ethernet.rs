@@ -157,11 +157,13 @@ fn groups() -> [Command; 2] {
     [to(&soft).named("mckey"), to(&format!("{command} -s")).turned().named("mckey, from here")]
 }
 
-/// Soft-RoCE runs in host `b`.
+/// Soft-RoCE runs in host `b`, whose card's MTU is that of the adapter's device: connections take packets as long as the card may send.
 fn soft_roce_starts() -> Command {
     Command::everywhere(
         "set up",
-        "[ $(hostname) = a ] || { modprobe rdma_rxe && rdma link add rxe0 type rxe netdev nic0 && modprobe rdma_ucm && modprobe ib_uverbs; } || exit
+        "[ $(hostname) = a ] || {
+            ip link set nic0 mtu 1500 && modprobe rdma_rxe && rdma link add rxe0 type rxe netdev nic0 && modprobe rdma_ucm && modprobe ib_uverbs
+        } || exit
         until_true 60 gid 2 ffff:0a01 && rdma link",
     )
 }
