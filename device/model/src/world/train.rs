@@ -27,7 +27,7 @@ use super::flow::Ended;
 use super::pace::Pace;
 use super::stages::{Stage, earlier};
 use super::track::Way;
-use super::{Class, Event, TunnelEvent, World};
+use super::{Class, Event, World};
 use crate::adapter::core::{Arrived, Departing, HcaEvent};
 use crate::engines::qp::replies::Verdict;
 use crate::engines::qp::run::Half;
@@ -623,11 +623,17 @@ impl World {
         if out.and_then(|out| out.outlet.first(Packet::is_referring)).is_some_and(told) {
             return true;
         }
-        let left = |event: &TunnelEvent| match &event.message {
-            LinkMessage::Packet(LinkPacket { packet, .. }) => told(packet),
-            _ => false,
-        };
-        train.way.leads_out() && self.left_referring > 0 && self.tunnel_events.values().any(left)
+        // Of what left by its link and was not taken yet the first is the oldest. Other trains have links of their own.
+        let Way { link, ends: [_, far], .. } = train.way;
+        let mut left = self.tunnel_events.values().filter_map(|event| match &event.message {
+            LinkMessage::Packet(LinkPacket { packet, .. })
+                if packet.is_referring() && self.find_tunnel(event.tunnel) == Some((link, far)) =>
+            {
+                Some(packet)
+            }
+            _ => None,
+        });
+        self.left_referring > 0 && left.next().is_some_and(told)
     }
 
     /// After an event: a train that is through is none any more, and one whose queue pair failed is cut.
