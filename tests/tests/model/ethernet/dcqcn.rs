@@ -13,7 +13,7 @@ use hca_tests::fabric::{Plan, port};
 use hca_tests::lan::{Lan, Station};
 use hca_tests::pair::pattern;
 
-use super::roce::{INDEX, Look, PRIORITY, connected_between, ends, path};
+use super::roce::{INDEX, Look, PRIORITY, connected_between, datagram_queues, ends, path};
 
 /// Bytes of a message, and messages of each flow.
 const MESSAGE: usize = 16 << 10;
@@ -174,12 +174,7 @@ fn datagrams_are_told_of_and_not_slowed() {
         how.priorities[usize::from(PRIORITY)].ecn = Some(Red { kmin: 0, kmax: 0, pmax: 1.0 });
         let mut lan = Lan::switched(&Plan::around(&[3], 0), how);
         let mut ends = ends(&mut lan, LOOK);
-        let mut qps: Vec<_> = (0..3)
-            .map(|i| {
-                let end = &ends[i];
-                hca_tests::rig::datagrams(&mut lan.stations[i].hca, end.pd, (&end.cq, &end.cq), QKEY)
-            })
-            .collect();
+        let mut qps = datagram_queues(&mut lan, &ends, QKEY);
         for n in 0..2 * DATAGRAMS {
             qps[0].post_recv(n, &[ends[0].sge(0, 2 * SIZE)]).expect("post_recv");
         }

@@ -12,7 +12,7 @@ use hca_tests::in_process::ModelMemory;
 use hca_tests::lan::Lan;
 use hca_tests::pair::pattern;
 
-use super::roce::{End, INDEX, LOOKS, Look, PRIORITY, ends, path};
+use super::roce::{End, INDEX, LOOKS, Look, PRIORITY, datagram_queues, ends, path};
 
 /// A frame of power-on, and path MTUs of 1024 and 4096 bytes.
 const USUAL: u16 = 1522;
@@ -147,12 +147,7 @@ pub(crate) fn datagrams_that_are_too_long() {
     let look = LOOKS[2];
     let mut lan = Lan::cable();
     let mut ends = ends(&mut lan, look);
-    let mut qps: Vec<_> = (0..2)
-        .map(|i| {
-            let end = &ends[i];
-            hca_tests::rig::datagrams(&mut lan.stations[i].hca, end.pd, (&end.cq, &end.cq), QKEY)
-        })
-        .collect();
+    let mut qps = datagram_queues(&mut lan, &ends, QKEY);
     let hop = Hop { priority: PRIORITY, ..Hop::to(lan.stations[1].mac) };
     for (mtu, arrives) in [(USUAL, false), (ROCE_FRAME, true)] {
         (0..2).for_each(|station| set(&mut lan, station, mtu));

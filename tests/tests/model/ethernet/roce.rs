@@ -82,6 +82,14 @@ pub(crate) fn ends(lan: &mut Lan, look: Look) -> Vec<End> {
     lan.stations.iter_mut().enumerate().map(end).collect()
 }
 
+/// At each end a queue pair for datagrams with that Q_Key.
+pub(crate) fn datagram_queues(lan: &mut Lan, ends: &[End], qkey: u32) -> Vec<Qp<ModelMemory>> {
+    let stations = lan.stations.iter_mut().zip(ends);
+    stations
+        .map(|(station, end)| hca_tests::rig::datagrams(&mut station.hca, end.pd, (&end.cq, &end.cq), qkey))
+        .collect()
+}
+
 pub(crate) fn path(lan: &Lan, look: Look, to: usize) -> Path {
     path_of(lan, look, to, PRIORITY)
 }
@@ -309,12 +317,7 @@ pub(crate) fn datagrams() {
     for look in LOOKS {
         let mut lan = Lan::cable();
         let mut ends = ends(&mut lan, look);
-        let mut qps: Vec<_> = (0..2)
-            .map(|i| {
-                let end = &ends[i];
-                hca_tests::rig::datagrams(&mut lan.stations[i].hca, end.pd, (&end.cq, &end.cq), QKEY)
-            })
-            .collect();
+        let mut qps = datagram_queues(&mut lan, &ends, QKEY);
         let data = pattern(6, 300);
         ends[0].memory.write(0, &data);
         let (sge, room) = ([ends[0].sge(0, 300)], ends[1].sge(0, 4096));
