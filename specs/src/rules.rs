@@ -127,7 +127,7 @@ rules! {
         PEER_GID = "peer-gid", "qpc.md#transitions",
             "Packets of a connected queue pair whose address path has a GRH have one, too; the GIDs in it are those of both ends' address paths, those of a datagram its receiver's.";
         PORT_MTU = "port-mtu", "registers.md#mtu",
-            "What is sent by an Ethernet port is no longer than its MTU (PMTU), packets of RoCE with all their headers.";
+            "What a port sends is no longer than its MTU: a frame, of RoCE with all its headers, than that of PMTU, an InfiniBand packet's payload than NeighborMTU.";
     }
     Answers: {
         COMMAND_ENTRY = "command-entry", "command-queue.md#who-writes-what-when",

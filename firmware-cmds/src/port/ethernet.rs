@@ -305,12 +305,6 @@ impl Ethernet {
         }
     }
 
-    /// Whether a frame of so many bytes, frame check sequence included, passes the port, either way. A longer one is dropped.
-    #[inline]
-    pub fn passes(&self, len: usize) -> bool {
-        len <= usize::from(self.mtu)
-    }
-
     /// The RoCE addresses that there are, with their indices.
     pub fn roce_addresses(&self) -> impl Iterator<Item = (u8, &RoceAddress)> {
         let entry = |index: &u8| Some((*index, self.roce_addresses.get(usize::from(*index))?.as_ref()?));

@@ -20,6 +20,7 @@ mod tables;
 
 use hca_spec::ids::{Gid, Lid};
 use hca_spec::mad::{PortInfo, phys_state, port_cap, port_state};
+use hca_spec::qpc::mtu_bytes;
 
 pub use counters::PortCounters;
 pub use ethernet::{Ethernet, EthernetCounters, FrameClass, Mac, Pause, RoceAddress, RoceVersion};
@@ -197,6 +198,18 @@ impl Port {
     #[inline]
     pub fn lid(&self) -> Lid {
         Lid(self.info.get(PortInfo::LID) as u16)
+    }
+
+    /// Bytes of the longest packet that passes: of an InfiniBand port, to its link, by NeighborMTU (IBTA vol 1 7.7.8); of an Ethernet port
+    /// either way, frame check sequence included.
+    #[inline]
+    pub fn longest(&self) -> usize {
+        /// Bytes that headers and CRCs add to the MTU at most.
+        const OVERHEAD: usize = 124;
+        match &self.ethernet {
+            Some(ethernet) => ethernet.mtu.into(),
+            None => mtu_bytes(self.info.get(PortInfo::NEIGHBOR_MTU)).unwrap_or(256) + OVERHEAD,
+        }
     }
 
     #[inline]

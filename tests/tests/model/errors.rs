@@ -3,15 +3,15 @@
 use hca_driver::qp::Path;
 use hca_driver::wqe::SendOp;
 use hca_driver::{Access, Event, InitAttr, RtrAttr, RtsAttr, SendRequest, Sge};
-use hca_model::Ps;
 use hca_model::link::Faults;
+use hca_model::{HcaId, PortRef, Ps};
 use hca_spec::cqe::Syndrome;
 use hca_spec::eqe::{EventType, cq_syndrome};
 use hca_spec::ids::Mkey;
 use hca_spec::qpc::QpState;
 use hca_tests::in_process::ModelBus;
 use hca_tests::pair::{Options, PORT, Pair, pattern};
-use hca_tests::rig::{MTU, assert_state, close, drain_events, everywhere, linked};
+use hca_tests::rig::{MTU, assert_state, close, drain_events, everywhere, linked, loopback};
 
 #[test]
 pub(crate) fn receiver_not_ready_is_waited_for() {
@@ -349,4 +349,42 @@ pub(crate) fn nothing_is_read_behind_2err() {
     let got = pair.ends[0].bytes(0, len);
     assert!(!got.contains(&2), "what the driver took back was read");
     assert!(got.contains(&0), "the whole of it came before");
+}
+
+/// What a subnet manager lets a port send holds, whatever a connection's path MTU is: longer packets are discarded before the link
+/// (IBTA vol 1 16.1.3.5, PortXmitDiscards), and come back to the port itself.
+#[test]
+pub(crate) fn packets_are_held_to_the_port_of_their_sender() {
+    const LEAST: u16 = 1024;
+    let options = Options {
+        mtu: 5,
+        rts: RtsAttr { timeout: 4, retries: 1, ..RtsAttr::default() },
+        ..Options::default()
+    };
+    let limit = |pair: &mut Pair<ModelBus>| {
+        let simulation = pair.hcas[0].bus_mut().simulation().clone();
+        simulation.world(|world, _| {
+            world.start_checker(Ps::from_ms(2000));
+            world.limit_port(PortRef::of_hca(HcaId(0), PORT), LEAST, 8);
+        });
+        simulation
+    };
+    let write = |pair: &mut Pair<ModelBus>, wr_id, len| {
+        let (far, sge) = (pair.ends[1].mr, [pair.ends[0].sge(0, len)]);
+        pair.send(0, &SendRequest::write(wr_id, &sge, far.address, far.key));
+        pair.sent(0).1.syndrome()
+    };
+    // A packet alone, and in the middle of a message.
+    for long in [2048, 20_000] {
+        let mut pair = linked(&options, Faults::default(), 1);
+        let simulation = limit(&mut pair);
+        assert_eq!(write(&mut pair, 1, usize::from(LEAST)), None);
+        assert_eq!(write(&mut pair, 2, long), Some(Syndrome::TransportRetryExceeded));
+        let said = simulation.world(|world, _| world.drain_diagnoses());
+        let said: Vec<String> = said.iter().map(|diagnosis| diagnosis.saying.to_string()).collect();
+        assert!(said.iter().any(|text| text.contains("NeighborMTU: found 1148")), "{said:?}");
+    }
+    let mut pair = loopback(&options);
+    limit(&mut pair);
+    assert_eq!(write(&mut pair, 1, 20_000), None);
 }

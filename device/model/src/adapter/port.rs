@@ -290,8 +290,7 @@ impl Core<'_> {
 
     /// Bytes of the longest packet that a port lets pass.
     pub(crate) fn longest(&self, number: u8) -> usize {
-        let ethernet = self.chip.managed.port(number).and_then(Port::ethernet);
-        ethernet.map_or(usize::MAX, |ethernet| ethernet.mtu.into())
+        self.chip.managed.port(number).map_or(usize::MAX, Port::longest)
     }
 
     /// A packet is longer than its port lets pass.
@@ -299,13 +298,19 @@ impl Core<'_> {
     fn discard_long(&mut self, at: Ps, number: u8, packet: &Packet) {
         self.discarded(number, 1);
         self.note_dropped(at, packet);
-        let Some(ethernet) = self.chip.managed.port_mut(number).and_then(Port::ethernet_mut) else { return };
-        ethernet.counters.tx.discards = ethernet.counters.tx.discards.wrapping_add(1);
-        let (mtu, len) = (ethernet.mtu, packet.len());
+        let Some(port) = self.chip.managed.port_mut(number) else { return };
+        let field = match port.ethernet_mut() {
+            Some(ethernet) => {
+                ethernet.counters.tx.errors = ethernet.counters.tx.errors.wrapping_add(1);
+                "admin_mtu"
+            }
+            None => "NeighborMTU",
+        };
+        let (most, len) = (port.longest(), packet.len());
         self.answer_mistake(at, || {
-            let found = format!("{mtu}, and a frame of {len} bytes to send, discarded");
+            let found = format!("{most} bytes of a packet, and one of {len} to send, discarded");
             let expected = format!("{len}, or shorter packets: a smaller path MTU");
-            Finding::new(Subject::new("port", number.into()), "admin_mtu", found, expected, &rules::PORT_MTU)
+            Finding::new(Subject::new("port", number.into()), field, found, expected, &rules::PORT_MTU)
         });
     }
 

@@ -392,9 +392,11 @@ impl World {
         self.settle_all();
         match port.node {
             NodeId::Hca(hca) => {
-                if let Some(port) = self.hcas.get_mut(hca.0).and_then(|h| h.chip.managed.port_mut(port.port))
-                {
-                    port.limit(mtu, lanes);
+                let Some(chip) = self.hcas.get_mut(hca.0).map(|hca| &mut hca.chip) else { return };
+                let Some(own) = chip.managed.port_mut(port.port) else { return };
+                own.limit(mtu, lanes);
+                if let Some(out) = chip.ports.get_mut(port.port) {
+                    out.outlet.configure(own);
                 }
             }
             NodeId::Switch(switch) => {

@@ -18,7 +18,6 @@ use hca_firmware::{Arrival, Departure, PortKind, Switch, SwitchEffect};
 use hca_spec::eqe::port_change;
 use hca_spec::ids::Lid;
 use hca_spec::mad::{Mad, PortInfo, attr, port_state};
-use hca_spec::qpc::mtu_bytes;
 
 use super::config::SwitchConfig;
 use super::holds::{Hold, Holds};
@@ -34,9 +33,6 @@ use crate::link_layer::ib::egress::{Egress, Limits};
 use crate::link_layer::ib::{Tables, VL15, datagram, operational_lanes};
 use crate::link_layer::{Outcome, Packet, Wait};
 use crate::wire::Malformed;
-
-/// Bytes that headers and CRCs add to the MTU at most (IBTA vol 1 7.7.8).
-const OVERHEAD: usize = 124;
 
 /// What a lifetime's code stands for (IBTA vol 1 14.2.5.4): 4.096 us * 2^code, from 20 on no limit.
 fn lifetime(code: u32) -> Option<Ps> {
@@ -133,7 +129,7 @@ impl SwitchNode {
             let info = port.info();
             out.lanes = operational_lanes(info.get(PortInfo::OPERATIONAL_VLS));
             out.longest = match port.kind() {
-                PortKind::InfiniBand => mtu_bytes(info.get(PortInfo::NEIGHBOR_MTU)).unwrap_or(256) + OVERHEAD,
+                PortKind::InfiniBand => port.longest(),
                 PortKind::Ethernet => MAX_FRAME,
             };
             out.egress.limits.head_of_queue = match port.kind() {

@@ -31,7 +31,7 @@ impl Executor<'_> {
         }
         let function = &self.core.function.fw;
         let Some(own) = self.core.chip.managed.port(port) else { return true };
-        if own.ethernet().is_some_and(|ethernet| !ethernet.passes(packet.len())) {
+        if packet.len() > own.longest() {
             return false;
         }
         let attached =
@@ -43,9 +43,9 @@ impl Executor<'_> {
     pub(crate) fn arrive_frame(&mut self, now: Ps, port: u8, packet: Packet) -> Ps {
         self.core.capture(now, port, false, &packet);
         let Some(own) = self.core.chip.managed.port_mut(port) else { return now };
+        let fits = packet.len() <= own.longest();
         let Some(ethernet) = own.ethernet_mut() else { return now };
         let wrong = packet.check_link().err();
-        let fits = ethernet.passes(packet.len());
         let counters = &mut ethernet.counters;
         let dropped = match wrong {
             Some(Malformed::Truncated { .. }) => Some(&mut counters.undersize),

@@ -45,7 +45,7 @@ impl EthOutlet {
             lane: packet.lane(),
             own: keeps(port, packet),
             may_leave: port.state == port_state::ACTIVE,
-            fits: port.ethernet().is_none_or(|ethernet| ethernet.passes(packet.len())),
+            fits: packet.len() <= port.longest(),
         }
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct IbOutlet {
     pub(in crate::link_layer) egress: Egress<()>,
     /// Lanes that the subnet manager lets the port use.
     lanes: u8,
+    /// Bytes of the longest packet that may leave.
+    longest: usize,
 }
 
 /// The lane of a packet, and whether it is one for it: subnet management stays on its own, others take that of their
@@ -54,7 +56,7 @@ impl IbOutlet {
     pub(in crate::link_layer) fn new(management: usize) -> Self {
         let mut egress = Egress::default();
         egress.limits.management = management;
-        Self { egress, lanes: 1 }
+        Self { egress, lanes: 1, longest: usize::MAX }
     }
 
     #[inline(always)]
@@ -64,16 +66,19 @@ impl IbOutlet {
         let (lane, any) = lane(port, packet, address);
         let needed = if smp { port_state::INIT } else { port_state::ACTIVE };
         let may_leave = port.state >= needed && any && (smp || lane < self.lanes);
-        Fate { lane, own: keeps_address(port, address), may_leave, fits: true }
+        let own = keeps_address(port, address);
+        // What comes back to the port passes no link.
+        Fate { lane, own, may_leave, fits: own || packet.len() <= self.longest }
     }
 
     pub(in crate::link_layer) fn configure(&mut self, port: &Port) {
         self.lanes = operational_lanes(port.info().get(PortInfo::OPERATIONAL_VLS));
+        self.longest = port.longest();
         self.egress.program(Tables::of(port));
     }
 
     pub(in crate::link_layer) fn reset(&mut self) {
-        let Self { egress: _, lanes } = self;
-        *lanes = 1;
+        let Self { egress: _, lanes, longest } = self;
+        (*lanes, *longest) = (1, usize::MAX);
     }
 }
