@@ -184,7 +184,10 @@ pub(super) fn modify(fw: &mut Firmware, call: &Call<'_>, effects: &mut Vec<Effec
     let number = modify.get(ModifySqIn::SQN);
     let qp = find(fw, number)?;
     let (from, now) = (qp.state(), state_of(qp));
-    if now != modify.get(ModifySqIn::SQ_STATE) {
+    let said = modify.get(ModifySqIn::SQ_STATE);
+    // A driver that has not asked does not know that the queue has failed (Linux resets a raw packet queue pair so).
+    let unaware = (now, said) == (SQ_ERROR, SQ_READY) && modify.sqc().get(Sqc::STATE) != SQ_READY;
+    if now != said && !unaware {
         return Err(STATE.of(number).got(now));
     }
     let to = match (now, modify.sqc().get(Sqc::STATE)) {
@@ -334,6 +337,28 @@ mod tests {
         assert_eq!(b.object(Opcode::DestroySq, rc.qp).status(), Status::BadResource);
         b.ok(Opcode::DestroySq, number);
         assert_eq!(b.fw.icm.cqs.get(rc.cq).map(|c| c.users), Some(2));
+    }
+
+    /// A queue has failed, and its driver does not know: it leads out of the error all the same, and not past the reset.
+    #[test]
+    fn a_driver_may_not_know_of_an_error() {
+        let (mut b, rc) = bench();
+        let number = b.put_list(Opcode::CreateSq, &sq(&rc), &[0x4000]).number();
+        for (is, said, to, legal) in [
+            (SQ_ERROR, SQ_READY, SQ_RESET, true),
+            (SQ_ERROR, SQ_READY, SQ_ERROR, true),
+            (SQ_ERROR, SQ_READY, SQ_READY, false),
+            (SQ_ERROR, SQ_RESET, SQ_RESET, false),
+            (SQ_RESET, SQ_READY, SQ_RESET, false),
+            (SQ_READY, SQ_ERROR, SQ_RESET, false),
+        ] {
+            let state = [(SQ_RESET, QpState::Reset), (SQ_READY, QpState::Rts), (SQ_ERROR, QpState::Error)];
+            let state =
+                state.into_iter().find(|(bits, _)| *bits == is).map(|(_, state)| state as u32).unwrap();
+            b.fw.icm.qps.get_mut(number).unwrap().ctx.set(Qpc::STATE, state);
+            let status = b.put(Opcode::ModifySq, &modify(number, said, to), 16).status();
+            assert_eq!(status == Status::Ok, legal, "{is}, said to be {said}, to {to}: {status:?}");
+        }
     }
 
     #[test]

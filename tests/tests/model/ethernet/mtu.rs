@@ -100,10 +100,10 @@ pub(crate) fn the_longest_frame_passes() {
             let ended = write(&mut lan, &mut ends, &mut near, 1, 1024);
             assert_eq!(ended, fails, "{look:?}: {sender}, {receiver}");
             let after = [lan.counted(0), lan.counted(1)];
-            let discards = after[0].tx.discards - before[0].tx.discards;
+            let refused = after[0].tx.errors - before[0].tx.errors;
             let oversize = after[1].oversize - before[1].oversize;
             // Once, and again.
-            assert_eq!(discards, if sender < longest { 2 } else { 0 }, "{look:?}: {sender}, {receiver}");
+            assert_eq!(refused, if sender < longest { 2 } else { 0 }, "{look:?}: {sender}, {receiver}");
             assert_eq!(oversize, if receiver < longest { 2 } else { 0 }, "{look:?}: {sender}, {receiver}");
             assert_eq!(after[1].rx.errors - before[1].rx.errors, oversize);
             let left = u64::from(fails.is_none()) + oversize;
@@ -195,7 +195,7 @@ fn a_port_becomes_narrow() {
             "{ended:?}"
         );
         let after = lan.counted(narrow);
-        let dropped = [after.tx.discards - before.tx.discards, after.oversize - before.oversize];
+        let dropped = [after.tx.errors - before.tx.errors, after.oversize - before.oversize];
         assert!(dropped[narrow] > 0 && dropped[1 - narrow] == 0, "{dropped:?}");
         let (trace, begun) = lan.simulation.world(|world, _| {
             (world.trace().map(|trace| (trace.hash(), trace.count())), world.trains_begun())
@@ -239,7 +239,7 @@ fn one_packet_is_too_long() {
             (world.trace().map(|trace| (trace.hash(), trace.count())), world.trains_begun())
         });
         assert_eq!(begun > 0, trains);
-        assert!(lan.counted(0).tx.discards >= 2 && lan.counted(1).oversize == 0, "at its sender");
+        assert!(lan.counted(0).tx.errors >= 2 && lan.counted(1).oversize == 0, "at its sender");
         (trace, lan.counted(0), lan.counted(1))
     };
     assert!(run(true) == run(false));

@@ -54,7 +54,8 @@ pub(crate) fn queries_say_how_far_queues_are() {
     assert!(wq.get(Wq::HW_COUNTER) >= FRAMES);
 }
 
-/// A request that is too short fails the queue: the rest is flushed, and the queue goes on after a reset.
+/// A request that is too short for a frame fails alone; one that names no memory fails the queue: the rest is flushed, and the queue goes on
+/// after a reset.
 #[test]
 pub(crate) fn a_receive_queue_fails_and_recovers() {
     let mut lan = Lan::cable();
@@ -67,8 +68,9 @@ pub(crate) fn a_receive_queue_fails_and_recovers() {
     let short = Sge { address: station.mr.address, len: 100, key: station.mr.key };
     station.rq.post(1, &[short]).expect("post");
     station.post(2);
-    station.post(3);
-    for _ in 0..3 {
+    station.rq.post(3, &[Sge { key: Mkey(0xdead_0000), ..short }]).expect("post");
+    station.post(4);
+    for _ in 0..4 {
         lan.stations[0].send(&frame);
         lan.run();
     }
@@ -80,7 +82,13 @@ pub(crate) fn a_receive_queue_fails_and_recovers() {
     let flushed = Some(Syndrome::WorkRequestFlushed);
     assert_eq!(
         got,
-        [(Some(0), None), (Some(1), Some(Syndrome::LocalLength)), (Some(2), flushed), (Some(3), flushed)]
+        [
+            (Some(0), None),
+            (Some(1), Some(Syndrome::LocalLength)),
+            (Some(2), None),
+            (Some(3), Some(Syndrome::LocalProtection)),
+            (Some(4), flushed)
+        ]
     );
     assert_eq!(station.hca.rq_state(&mut station.rq), Ok(QueueState::Error));
     assert!(station.hca.modify_rq(&mut station.rq, QueueState::Ready).is_err(), "not without a reset");
@@ -95,12 +103,34 @@ pub(crate) fn a_receive_queue_fails_and_recovers() {
     assert!(lan.stations[1].frames() == [frame], "what came in reset is dropped");
 }
 
+/// A frame that is longer than the MTU is dropped by the port, which counts it: the queue does not know, nor do those behind it.
+#[test]
+pub(crate) fn the_port_drops_a_frame_that_is_too_long() {
+    let mut lan = Lan::cable();
+    let frame = |lan: &Lan, len| plain(lan.stations[1].mac, lan.stations[0].mac, &pattern(3, len));
+    for long in [1600, 2000, 9000] {
+        let (good, long) = (frame(&lan, 100), frame(&lan, long));
+        let before = lan.counted(0).tx;
+        lan.stations[0].send(&good);
+        lan.stations[0].send(&long);
+        lan.stations[0].send(&good);
+        lan.run();
+        let got: Vec<_> = lan.stations[0].sent().iter().map(|c| c.syndrome()).collect();
+        assert_eq!(got, [None; 3]);
+        let station = &mut lan.stations[0];
+        assert_eq!(station.hca.sq_state(&mut station.sq), Ok(QueueState::Ready));
+        assert!(lan.stations[1].frames() == [good.clone(), good]);
+        let after = lan.counted(0).tx;
+        assert_eq!((after.errors - before.errors, after.frames - before.frames), (1, 2));
+    }
+}
+
 /// A WQE that can't be carried out fails the queue; everything behind it is flushed, also what is posted later.
 #[test]
 pub(crate) fn a_send_queue_fails_and_recovers() {
     let bad_key = Sge { address: 0, len: 100, key: Mkey(0xdead_0000) };
     let small = Sge { address: 0, len: 3, key: Mkey(0) };
-    let long = Sge { address: 0, len: 2000, key: Mkey(0) };
+    let long = Sge { address: 0, len: 12_000, key: Mkey(0) };
     let cases: [(&[Sge], FrameWork, Syndrome); 5] = [
         (&[bad_key], FrameWork::One, Syndrome::LocalProtection),
         (&[small], FrameWork::One, Syndrome::LocalLength),

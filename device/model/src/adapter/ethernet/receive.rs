@@ -49,6 +49,8 @@ struct Target {
     pd: Pd,
     /// Its WQEs may name the reserved local key.
     rlky: bool,
+    /// Its frames take strides.
+    has_strides: bool,
     counters: u32,
 }
 
@@ -119,6 +121,7 @@ impl Core<'_> {
             pd: self.wqe_domain(rq),
             rlky: rq.ctx.get(Rqc::RLKY) == 1,
             counters: rq.counter_set,
+            has_strides: rq.strides.is_some(),
         };
         if let Some(strides) = rq.strides {
             let received = target.rules.receive(frame, headers, steered, 0, u64::MAX);
@@ -188,7 +191,8 @@ impl Core<'_> {
         written.map_err(Unwritten::Fault)
     }
 
-    /// A frame was written, or not: its completion, with error if need be.
+    /// A frame was written, or not: its completion, with error if need be. One that found no room is the matter of its WQE alone: the queue goes
+    /// on with the next, as DPDK's driver counts on (it recovers from three syndromes, and this is none of them).
     fn frame_written(
         &mut self,
         now: Ps,
@@ -198,7 +202,7 @@ impl Core<'_> {
         written: Result<(), Unwritten>,
     ) {
         let (rqn, rules) = (target.rqn, &target.rules);
-        let syndrome = match written {
+        let (syndrome, goes_on) = match written {
             Ok(()) if self.complete(now, target.cqn, cqe, &[]) => return,
             Ok(()) => return self.fail_rq(now, rqn),
             Err(Unwritten::Room(room, len)) => {
@@ -208,18 +212,25 @@ impl Core<'_> {
                     let rule = &hca_spec::rules::RECEIVE_ROOM;
                     Finding::new(Subject::new("RQ", rqn.0), "receive WQE", found, expected, rule)
                 });
-                Syndrome::LocalLength
+                (Syndrome::LocalLength, true)
             }
             Err(Unwritten::Fault(fault)) => {
                 let (subject, pd) = (Subject::new("RQ", rqn.0), target.pd);
                 self.fault(now, subject, format_args!("receive WQE {index}"), pd, &fault);
-                Syndrome::LocalProtection
+                (Syndrome::LocalProtection, false)
             }
         };
-        let mut cqe = error_cqe(rules, index, syndrome);
-        cqe.set(Cqe::WQE_ID, index.into());
-        _ = self.complete(now, target.cqn, cqe, &[]);
-        self.fail_rq(now, rqn);
+        let mut failed = error_cqe(rules, index, syndrome);
+        failed.set(Cqe::WQE_ID, index.into());
+        if target.has_strides {
+            // Drivers count strides of frames with errors, too.
+            failed.set(Cqe::WQE_COUNTER, cqe.get(Cqe::WQE_COUNTER));
+            failed.set(Cqe::CONSUMED_STRIDES, cqe.get(Cqe::CONSUMED_STRIDES));
+        }
+        let told = self.complete(now, target.cqn, failed, &[]);
+        if !(told && goes_on) {
+            self.fail_rq(now, rqn);
+        }
     }
 
     /// A frame for a queue whose frames take strides. Those of a pool's WQE go to the frames of all its queues as they come: it is the queue
@@ -256,7 +267,10 @@ impl Core<'_> {
             }
             let whole = strides.size().saturating_mul(strides.count().into());
             let too_long = Err(Unwritten::Room(whole, data.len()));
-            return self.frame_written(now, target, index, received.cqe, too_long);
+            let mut cqe = received.cqe;
+            // It takes none.
+            tell_place(&mut cqe, index, 0, 0);
+            return self.frame_written(now, target, index, cqe, too_long);
         };
         let mut wqe = open.unwrap_or_default();
         let offset = u64::from(wqe.used).saturating_mul(strides.size());

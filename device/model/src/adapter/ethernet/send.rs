@@ -23,8 +23,11 @@ use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Status};
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
+use crate::link_layer::eth::MAX_FRAME;
 use crate::wire::ethernet::Headers;
 
+/// The longest frame that is made, without FCS: what a port sends is no longer, and may be shorter.
+const LONGEST: usize = MAX_FRAME - FCS_SIZE;
 /// Where a TIS's user priority stands: software gives it times two.
 const TIS_PRIORITY: u32 = 1;
 
@@ -198,8 +201,6 @@ impl Core<'_> {
             return Err(Refused::malformed("the queue has no TIS: it sends nothing").into());
         };
         let tis = *tis;
-        let mtu = self.chip.managed.port(qp.port()).and_then(|port| port.ethernet());
-        let max_frame = usize::from(mtu.map_or(0, |ethernet| ethernet.mtu)).saturating_sub(FCS_SIZE);
         let mut times = Times { free: now, departs: now };
         let (wqe_time, one) = (self.chip.timing.wqe(), self.chip.timing.frame());
         let further = if matches!(wqe.work, Work::Lso { .. }) { self.chip.timing.segment() } else { one };
@@ -210,7 +211,7 @@ impl Core<'_> {
             service = wqe_time + one;
         }
         let range = self.frames_of_turn(wqe, *frames);
-        let built = self.build_frames(qp, wqe, range, max_frame)?;
+        let built = self.build_frames(qp, wqe, range)?;
         // The turn was for the lane of what was sent last.
         let priority = tis.prio >> TIS_PRIORITY;
         let bytes_of = built.iter().map(|built| built.bytes.as_slice());
@@ -286,11 +287,10 @@ impl Core<'_> {
         qp: &QueuePair,
         wqe: &'w EthWqe,
         range: Range<u64>,
-        max_frame: usize,
     ) -> Result<Vec<Built<'w>>, Stopped> {
         let mut steps = 0u32;
         let mut whole = |frame: &'w Frame| {
-            let (bytes, looked_at) = self.whole_frame(qp, frame, max_frame)?;
+            let (bytes, looked_at) = self.whole_frame(qp, frame)?;
             steps = steps.saturating_add(looked_at);
             Ok((Built { frame, offset: 0, len: frame.data as usize, bytes }, steps))
         };
@@ -304,8 +304,8 @@ impl Core<'_> {
             Work::Lso { mss, frame } => {
                 let vxlan = self.function.fw.icm.steering.vxlan;
                 let lso = Lso::new(&frame.header, frame.data, *mss, frame.checksums, &vxlan)?;
-                if lso.frame_len(0) > max_frame {
-                    return Err(Refused::length("LSO whose frames are longer than the port's MTU").into());
+                if lso.frame_len(0) > LONGEST {
+                    return Err(Refused::length("LSO whose frames are longer than any port's").into());
                 }
                 taken(range.map(|i| {
                     let range = lso.data(i);
@@ -341,13 +341,8 @@ impl Core<'_> {
     }
 
     /// A frame that is not cut, finished, and how many entries of indirect keys were looked at.
-    fn whole_frame(
-        &self,
-        qp: &QueuePair,
-        frame: &Frame,
-        max_frame: usize,
-    ) -> Result<(Vec<u8>, u32), Stopped> {
-        frame.check(max_frame)?;
+    fn whole_frame(&self, qp: &QueuePair, frame: &Frame) -> Result<(Vec<u8>, u32), Stopped> {
+        frame.check(LONGEST)?;
         let (mut bytes, looked_at) = self.gathered(qp, frame, 0, frame.data as usize)?;
         let mode = qp.frames.and_then(|queue| InlineMode::from_bits(queue.inline_mode.into()));
         let mode = mode.unwrap_or_default();
@@ -361,7 +356,8 @@ impl Core<'_> {
             .into());
         }
         let vxlan_ports = self.function.fw.icm.steering.vxlan;
-        Finish { checksums: frame.checksums, vlan: frame.vlan, max_frame, vxlan_ports }.apply(&mut bytes)?;
+        Finish { checksums: frame.checksums, vlan: frame.vlan, max_frame: LONGEST, vxlan_ports }
+            .apply(&mut bytes)?;
         Ok((bytes, looked_at))
     }
 

@@ -97,7 +97,7 @@ pub struct Finish {
     pub checksums: Checksums,
     /// A tag to insert behind the addresses.
     pub vlan: Option<Tag>,
-    /// The longest frame that the port sends, without FCS, with the inserted tag.
+    /// The longest frame that is made, without FCS, with the inserted tag: whether its port sends one that long is found out there.
     pub max_frame: usize,
     /// Ports at which it may be a tunnel.
     pub vxlan_ports: VxlanPorts,
@@ -107,14 +107,14 @@ impl Finish {
     /// Finishes a frame: addresses to payload, without FCS. Its cost is that of the frame's bytes.
     ///
     /// # Errors
-    /// It is shorter than its header, or longer than the port sends.
+    /// It is shorter than its header, or longer than `max_frame`.
     pub fn apply(&self, frame: &mut Vec<u8>) -> Result<(), Refused> {
         let inserted = self.vlan.map_or(0, |_| VlanTag::SIZE);
         if frame.len() < HEADER_SIZE {
             return Err(Refused::length("the frame is shorter than an Ethernet header"));
         }
         if frame.len().saturating_add(inserted) > self.max_frame {
-            return Err(Refused::length("the frame is longer than the port's MTU"));
+            return Err(Refused::length("the frame is longer than any port's"));
         }
         insert_checksums(frame, self.checksums, &self.vxlan_ports);
         if let Some(tag) = self.vlan {

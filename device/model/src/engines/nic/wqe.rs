@@ -40,7 +40,7 @@ impl Frame {
     /// [`super::transmit::Finish`].
     pub(crate) fn check(&self, max_frame: usize) -> Result<(), Refused> {
         if self.data.saturating_add(self.header.len() as u64) > max_frame as u64 {
-            return Err(Refused::length("the frame is longer than the port's MTU"));
+            return Err(Refused::length("the frame is longer than any port's"));
         }
         Ok(())
     }
