@@ -149,8 +149,8 @@ impl Kind {
             // Context, responder resources, alternate context.
             Self::Qp | Self::Sq => 3072,
             Self::Eq | Self::Cq | Self::Srq | Self::XrcSrq | Self::Rmp | Self::Dct | Self::Rq => 512,
-            // Its list has 2^7 entries at most.
-            Self::Xrq => 16384,
+            // Its list has 2^7 entries at most, each of 60 pieces of memory at most.
+            Self::Xrq => 16384 + (128 * 60 * 48),
             Self::Tir => 256,
             Self::FlowTable | Self::FlowGroup => 1024,
             Self::Mkey => 192,

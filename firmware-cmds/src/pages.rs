@@ -13,7 +13,7 @@ const LOW_WATER: u32 = 32;
 /// How many are asked for at a time.
 const CHUNK: u32 = 128;
 /// More are neither asked for nor taken at a time: a command's host time has a bound, some milliseconds.
-const MOST_AT_ONCE: u32 = 1 << 14;
+pub(crate) const MOST_AT_ONCE: u32 = 1 << 14;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 /// Bytes that are used while the host has still to give pages for them, at most.
@@ -80,10 +80,14 @@ impl Pages {
         self.given().saturating_sub(self.used())
     }
 
+    /// Whether so many pages may be given at once.
+    pub(crate) fn takes(&self, count: usize) -> bool {
+        count <= MOST_AT_ONCE as usize && self.given.len().saturating_add(count) <= self.most as usize
+    }
+
     /// Takes `count` pages, or none of them.
     pub(crate) fn give(&mut self, count: usize, pages: impl Iterator<Item = u64>) -> Result<(), NotTaken> {
-        let total = self.given.len().saturating_add(count);
-        if count > MOST_AT_ONCE as usize || total > self.most as usize {
+        if !self.takes(count) {
             return Err(NotTaken::TooMany);
         }
         let mut new = BTreeSet::new();

@@ -100,6 +100,9 @@ fn contexts_of(
     Ok(())
 }
 
+/// No entry has more destinations, or more counters, whatever its table's type: longer lists are refused before they are looked at.
+const MOST_LISTED: usize = 1 << 10;
+
 /// Elements of a list, as [`FlowListEntry`] has them.
 type Elements = Vec<[u8; 8]>;
 
@@ -108,6 +111,9 @@ type Elements = Vec<[u8; 8]>;
 fn list(call: &Call<'_>) -> Result<(Elements, Elements), Failure> {
     const FEW: Failure =
         Failure::new(Status::BadInputLength, "SET_FLOW_TABLE_ENTRY: the list is shorter than its sizes say");
+    const LONG: Failure = bad_param(
+        "destination_list_size, flow_counter_list_size: more than 1024, and than entries of any type have",
+    );
     let context = call.view::<SetFteIn>()?.context();
     let destinations = context.get(FlowContext::DESTINATION_LIST_SIZE) as usize;
     let counters = context.get(FlowContext::FLOW_COUNTER_LIST_SIZE) as usize;
@@ -119,6 +125,9 @@ fn list(call: &Call<'_>) -> Result<(Elements, Elements), Failure> {
     let few = FEW.got(list.len() as u64).least(destinations as u64 + counters as u64);
     if list.len() < destinations.saturating_add(counters) {
         return Err(few);
+    }
+    if destinations.max(counters) > MOST_LISTED {
+        return Err(LONG.got(destinations.max(counters) as u64).limit(MOST_LISTED as u64));
     }
     let all: Elements = list.take(destinations + counters).collect();
     let (destinations, counters) = all.split_at_checked(destinations).ok_or(few)?;

@@ -77,6 +77,10 @@ fn give(fw: &mut Firmware, call: &Call<'_>, n: u32) -> Outcome {
     if (list.len() / 8) < n as usize {
         return Err(SHORT_LIST.got(list.len() as u64 / 8).least(n));
     }
+    // Before any of them is looked at: to find the window of each costs more than to name it.
+    if !fw.pages.takes(n as usize) {
+        return Err(MANY.got(n));
+    }
     let pages = addresses(list).take(n as usize);
     if let Some(page) = pages.clone().find(|p| p % 4096 != 0) {
         return Err(UNALIGNED.got(page));
@@ -109,6 +113,7 @@ mod tests {
     use crate::Effect;
     use crate::commands::testing::Bench;
     use crate::firmware::Execution;
+    use crate::pages::MOST_AT_ONCE;
     use hca_spec::command::Opcode;
 
     fn wanted(b: &mut Bench, which: u32) -> u32 {
@@ -147,6 +152,11 @@ mod tests {
         assert_eq!(give(&mut b, &[0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]), Status::BadInputLength);
         let body = [0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x10, 0];
         assert_eq!(give(&mut b, &body), Status::BadParam, "twice");
+        // So many that none is looked at: that these are nowhere is not found out.
+        let many = (MOST_AT_ONCE + 1).to_be_bytes();
+        let nowhere = (0..=u64::from(MOST_AT_ONCE)).flat_map(|i| ((1 << 63) + (i << 12)).to_be_bytes());
+        let body: Vec<u8> = [0; 4].into_iter().chain(many).chain(nowhere).collect();
+        assert_eq!(give(&mut b, &body), Status::ExceedLimit);
         assert_eq!(b.fw.resources().now.pages, 0);
     }
 

@@ -116,13 +116,16 @@ fn try_create(e: &mut dyn Executor, kind: Kind, fixture: &Fixture) -> Option<u32
     command.made(&answer).next().filter(|_| status == 0)
 }
 
-/// ENABLE_HCA to INIT_HCA, with the pages that the firmware asks for.
+/// ENABLE_HCA to INIT_HCA, with the pages that the firmware asks for, and some for what is made then.
 pub fn bring_up(e: &mut dyn Executor) {
+    /// Pages of objects: the list of a queue with tag matching takes some hundred.
+    const MORE: u32 = 256;
     good(e, &commands::object(Opcode::EnableHca, 0), OutHeader::SIZE);
     let mut given = 0;
     for boot in [true, false] {
         let out = good(e, &commands::query_pages(boot), QueryPagesOut::SIZE);
         let count = QueryPagesOut::from_prefix_or_zero(&out).get(QueryPagesOut::NUM_PAGES);
+        let count = count + if boot { 0 } else { MORE };
         good(e, &commands::give_pages(given, count), OutHeader::SIZE);
         given += u64::from(count);
     }

@@ -2,9 +2,12 @@
 
 use hca_driver::qp::Path;
 use hca_driver::{Error, InitAttr, QpConfig, RtrAttr, RtsAttr, SendRequest};
+use hca_model::link::Faults;
+use hca_model::trace::{Event, Hold, Record};
 use hca_model::{HcaId, Ps, WaitingEvents};
 use hca_spec::ids::{Lid, Qpn};
-use hca_tests::pair::Options;
+use hca_tests::in_process::ModelBus;
+use hca_tests::pair::{Options, Pair};
 use hca_tests::rig;
 
 /// Times that a request is posted; every tenth gets so far that its timer begins, of more than two hours of model time.
@@ -142,4 +145,34 @@ fn doorbells_wait_for_room() {
     assert_eq!((events().doorbells, events().held), (0, held));
     // The next message passes.
     pair.deliver_and_read(&[7; 100], 4096);
+}
+
+/// Requests under way may take so much of the server's memory and no more; queue pairs that wait for it go on, each in its turn, when others' are
+/// answered.
+#[test]
+pub(crate) fn requests_wait_for_memory() {
+    const REQUESTS: u64 = 400;
+    let mut pair = rig::linked(&Options { send_blocks: 512, ..Options::default() }, Faults::default(), 1);
+    let simulation = pair.hcas[0].bus_mut().simulation().clone();
+    let held = || {
+        let is_held = |record: &Record| matches!(record.event, Event::Held { why: Hold::Memory, .. });
+        simulation.world(|world, _| world.drain_trace().filter(is_held).count())
+    };
+    simulation.world(|world, _| world.start_trace(1 << 20));
+    let write = |pair: &mut Pair<ModelBus>| {
+        let (sge, far) = ([pair.ends[0].sge(0, 8)], pair.ends[1].mr);
+        let end = &mut pair.ends[0];
+        for i in 0..REQUESTS {
+            end.qp.queue_send(&SendRequest::write(i, &sge, far.address, far.key)).expect("room");
+        }
+        pair.ends[0].qp.ring_doorbell(pair.hcas[0].bus_mut());
+        (0..REQUESTS).for_each(|i| _ = pair.sent_ok(0, i));
+    };
+    write(&mut pair);
+    assert_eq!(held(), 0, "there is memory for far more");
+    // For some twenty.
+    simulation.world(|world, _| world.limit_requests(HcaId(0), 20_000));
+    write(&mut pair);
+    assert!(held() > 0);
+    assert!(simulation.world(|world, _| world.request_bytes(HcaId(0))) == 0, "all is given back");
 }

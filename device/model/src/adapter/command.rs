@@ -1,5 +1,7 @@
 //! The command queue carried out: commands fetched, executed and delivered. [`crate::engines::command`] has the walks.
 
+use std::collections::VecDeque;
+
 use hca_firmware::commands::dump_reg::objects_of_command as dumped_by;
 use hca_firmware::commands::{Action, find};
 use hca_firmware::object::Kind;
@@ -24,6 +26,8 @@ use crate::ground::time::Ps;
 
 /// Blocks of a command's input that are read in one event: half a MiB, some 0.2 ms of host time.
 const READS: u32 = 1024;
+/// An input of so many bytes is long: those of 32 slots would be 512 MiB, which nobody is charged for.
+const LONG: usize = 1 << 20;
 /// Bytes of a page that the host gives to the firmware.
 const PAGE: usize = 4096;
 
@@ -34,6 +38,10 @@ pub(crate) struct CommandSlots {
     busy: u32,
     /// Of those, the ones that wait for pages from the host.
     stalled: u32,
+    /// The one with a long input.
+    long: Option<u8>,
+    /// Others whose inputs become long: they are read on one after the other.
+    behind: VecDeque<Box<Fetch>>,
 }
 
 fn slots_of(bits: u32) -> impl Iterator<Item = u8> {
@@ -74,6 +82,18 @@ impl CommandSlots {
     /// Slots that were handed over and not given back; of those, the ones that wait for pages.
     pub(crate) fn slots(&self) -> (u32, u32) {
         (self.busy, self.stalled)
+    }
+
+    /// Whether more of an input may be read: what is long is read for one slot at a time.
+    fn may_read_on(&mut self, fetch: &Fetch) -> bool {
+        fetch.fetched() < LONG || *self.long.get_or_insert(fetch.slot) == fetch.slot
+    }
+
+    /// The input of a slot is not kept any more. Returns that which is read on now.
+    fn let_go(&mut self, slot: u8) -> Option<Box<Fetch>> {
+        let ends = self.long == Some(slot);
+        self.long = self.long.filter(|_| !ends);
+        if ends { self.behind.pop_front() } else { None }
     }
 
     fn give_back(&mut self, slot: u8) {
@@ -125,6 +145,9 @@ impl Executor<'_> {
                 FetchStep::Read { .. } if reads == READS && self.core.function.outstanding.is_none() => {
                     return self.core.schedule(now, HcaEvent::FetchCommand(Box::new(fetch)));
                 }
+                FetchStep::Read { .. } if !self.side.commands.may_read_on(&fetch) => {
+                    return self.side.commands.behind.push_back(Box::new(fetch));
+                }
                 FetchStep::Read { at, len } => {
                     reads += 1;
                     if !self.core.is_there(at, len) {
@@ -143,6 +166,7 @@ impl Executor<'_> {
                     };
                 }
                 FetchStep::Refuse(why) => {
+                    self.let_go(now, slot);
                     let delivery = why.delivery;
                     self.core.answer_mistake(now, || undelivered(slot, &why));
                     let event = self.core.tells_of_commands();
@@ -151,6 +175,7 @@ impl Executor<'_> {
                     return self.core.schedule(at, HcaEvent::CommandDone(output));
                 }
                 FetchStep::Ignore(why) => {
+                    self.let_go(now, slot);
                     self.side.commands.give_back(slot);
                     let at = fetch.entry_at();
                     return self.core.answer_mistake(now, || not_taken(slot, at, why));
@@ -159,9 +184,17 @@ impl Executor<'_> {
         }
     }
 
+    /// The input of a slot is executed, or refused: another long one is read on.
+    fn let_go(&mut self, now: Ps, slot: u8) {
+        if let Some(next) = self.side.commands.let_go(slot) {
+            self.core.schedule(now, HcaEvent::FetchCommand(next));
+        }
+    }
+
     /// Executes a command whose input is whole.
     pub(super) fn execute(&mut self, now: Ps, fetch: &mut Fetch) {
         let (slot, output_len) = (fetch.slot, fetch.output_len());
+        self.let_go(now, slot);
         let input = fetch.take_input();
         let len = input.bytes.len().saturating_add(input.list.len());
         let opcode = (be32(input.bytes, 0) >> 16) as u16;
@@ -455,5 +488,46 @@ impl Executor<'_> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hca_spec::command::{ENTRY_TYPE_PCIE, MailboxBlock};
+
+    use super::*;
+
+    /// A slot's input of 2 MiB, read up to that many blocks.
+    fn fetch(slot: u8, blocks: u32) -> Fetch {
+        let mut fetch = Fetch::new(slot, 0);
+        let mut entry = CommandEntry::new();
+        entry.set(CommandEntry::OWNERSHIP, 1).set(CommandEntry::TYPE, ENTRY_TYPE_PCIE);
+        entry.set(CommandEntry::INPUT_LENGTH, 2 << 20).set(CommandEntry::OUTPUT_LENGTH, 16);
+        entry.set(CommandEntry::INPUT_MAILBOX, 0x1000);
+        fetch.read(Ok(entry.bytes()));
+        for number in 0..blocks {
+            let mut block = MailboxBlock::new();
+            block.set(MailboxBlock::BLOCK_NUMBER, number).set(MailboxBlock::NEXT, 0x1000);
+            fetch.read(Ok(block.bytes()));
+        }
+        assert!(matches!(fetch.next(), FetchStep::Read { .. }));
+        fetch
+    }
+
+    /// Of inputs that become long one is read on; the next when that is executed, whatever short ones do.
+    #[test]
+    fn one_input_is_long_at_a_time() {
+        const BLOCKS: u32 = 2200;
+        let mut slots = CommandSlots::default();
+        let (short, long, other) = (fetch(0, 100), fetch(1, BLOCKS), fetch(2, BLOCKS));
+        assert!(long.fetched() >= LONG && short.fetched() < LONG);
+        for _ in 0..2 {
+            assert!(slots.may_read_on(&short) && slots.may_read_on(&long) && !slots.may_read_on(&other));
+        }
+        slots.behind.push_back(Box::new(other));
+        assert!(slots.let_go(0).is_none() && !slots.may_read_on(&fetch(2, BLOCKS)));
+        let next = slots.let_go(1).expect("the other is read on");
+        assert!(next.slot == 2 && slots.may_read_on(&next) && !slots.may_read_on(&long));
+        assert!(slots.let_go(2).is_none() && slots.may_read_on(&long));
     }
 }

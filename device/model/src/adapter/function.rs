@@ -21,6 +21,7 @@ use crate::adapter::ethernet::Frames;
 use crate::adapter::events::EventRoutes;
 use crate::adapter::groups::Groups;
 use crate::adapter::parked::Parked;
+use crate::adapter::requests::Requests;
 use crate::engines::blueflame::{Combiner, Rests};
 use crate::engines::cq::CompletionQueue;
 use crate::engines::eq::EventQueue;
@@ -68,6 +69,8 @@ pub(crate) struct FunctionState {
     pub(crate) frames: Frames,
     /// WQEs that are done.
     pub(crate) wqes: SpareWqes,
+    /// WQEs that are not.
+    pub(crate) requests: Requests,
 }
 
 impl FunctionState {
@@ -96,6 +99,7 @@ impl FunctionState {
             runs: Runs::default(),
             frames: Frames::default(),
             wqes: SpareWqes::default(),
+            requests: Requests::default(),
         }
     }
 
@@ -129,6 +133,7 @@ impl FunctionState {
             runs: _,
             frames: _,
             wqes: _,
+            requests,
         } = self;
         *key_changes += 1;
         *faults_told = 0;
@@ -138,6 +143,7 @@ impl FunctionState {
         }
         *event_routes = EventRoutes::default();
         *counting = Counting::default();
+        requests.reset();
         groups.clear();
         vectors.clear();
     }

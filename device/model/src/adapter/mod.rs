@@ -29,6 +29,7 @@ pub(crate) mod port;
 mod queue_pair;
 mod receive;
 mod receive_queue;
+pub(crate) mod requests;
 mod respond;
 pub(crate) mod returning;
 pub(crate) mod running;
@@ -621,6 +622,7 @@ impl Executor<'_> {
         if entries > 0 {
             self.core.chip.units.walk(now, entries);
         }
+        self.go_on_with_requests(now);
     }
 
     pub(crate) fn handle_now(&mut self, now: Ps, event: HcaEvent) {

@@ -4,8 +4,9 @@
 //! object (a queue pair, a command slot) keep their order: what comes later waits behind, other objects go on. An input that
 //! waited is carried out at the model's time of then.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::discriminant;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use hca_firmware::commands::{Action, find};
@@ -30,7 +31,8 @@ const BACKED_UP: usize = 64;
 /// Packets that may wait in all, and their bytes: what comes beyond, by loopback or without credits, is dropped.
 const MAX_PACKETS: usize = 4096;
 const MAX_BYTES: usize = 16 << 20;
-/// Inputs that waited and are carried out in one event: each is a command, a turn, or a packet, which may walk a long list.
+/// Inputs that waited and are looked at in one event, whether they are carried out or wait on: each is a command, a turn, or a packet, which may
+/// walk a long list.
 const MOST_AT_ONCE: usize = 16;
 
 /// What inputs keep their order for.
@@ -63,6 +65,10 @@ pub(crate) struct Parked {
     packets: usize,
     bytes: usize,
     inputs: u64,
+    /// Inputs that have begun to read and were not looked at since the memory changed.
+    unseen: BTreeSet<InputId>,
+    /// Of those that were there then, the one that was looked at last.
+    seen: InputId,
     /// An event comes that goes on.
     resumes: bool,
 }
@@ -95,6 +101,15 @@ impl Parked {
 
     fn holds(&self, object: Object) -> bool {
         self.queues.contains_key(&object)
+    }
+
+    /// The next input to look at: each has its turn, however often the memory changes before all were looked at.
+    fn next_unseen(&mut self) -> Option<InputId> {
+        let behind = (Bound::Excluded(self.seen), Bound::Unbounded);
+        let next = self.unseen.range(behind).next().or(self.unseen.first()).copied()?;
+        self.unseen.remove(&next);
+        self.seen = if self.unseen.is_empty() { InputId::default() } else { next };
+        Some(next)
     }
 
     fn next_input(&mut self) -> InputId {
@@ -195,32 +210,31 @@ impl Executor<'_> {
         let Some(outstanding) = self.core.function.outstanding.clone() else { return };
         // What is known of pages may be of windows that are gone: it is looked up again.
         self.core.function.key_changes += 1;
-        let answered = outstanding.take_answers(|why| {
+        outstanding.take_answers(|why| {
             self.core.diagnose(now, format_args!("a write that was posted failed: {why}"));
         });
-        let mut left = MOST_AT_ONCE;
-        for input in answered {
-            if !outstanding.waits(input)
-                && let Some(object) = self.side.parked.asking.get(&input)
-            {
-                self.go_on(now, *object, &mut left);
-            }
-        }
-        self.go_on_with_held(now, &outstanding, left);
+        self.side.parked.unseen = outstanding.inputs();
+        self.go_on_with_held(now, &outstanding);
     }
 
     /// Inputs that could have been carried out go on, as those before them took what one event may.
     pub(crate) fn resume(&mut self, now: Ps) {
         self.side.parked.resumes = false;
         let Some(outstanding) = self.core.function.outstanding.clone() else { return };
-        self.go_on_with_held(now, &outstanding, MOST_AT_ONCE);
+        self.go_on_with_held(now, &outstanding);
     }
 
-    /// Carries out what waits for no answer, `left` inputs at most; the rest in an event of its own.
-    fn go_on_with_held(&mut self, now: Ps, outstanding: &OutstandingReads, mut left: usize) {
+    /// Carries out what waits for no answer, as much as one event may; the rest in an event of its own.
+    fn go_on_with_held(&mut self, now: Ps, outstanding: &OutstandingReads) {
+        let mut left = MOST_AT_ONCE;
         // Those that have begun to read first: the others can't begin before they end.
-        for input in outstanding.inputs() {
-            if let Some(object) = self.side.parked.held.get(&input) {
+        while left > 0
+            && let Some(input) = self.side.parked.next_unseen()
+        {
+            let Parked { asking, held, .. } = &self.side.parked;
+            if let Some(object) = asking.get(&input).or_else(|| held.get(&input))
+                && outstanding.may_go_on(input)
+            {
                 self.go_on(now, *object, &mut left);
             }
         }
@@ -237,15 +251,14 @@ impl Executor<'_> {
         }
     }
 
-    /// Carries out what waits of an object, as far as all is there, `left` inputs at most.
+    /// Carries out what waits of an object, as far as all is there; `left` inputs are looked at, at most.
     fn go_on(&mut self, now: Ps, object: Object, left: &mut usize) {
         while let Some(Waiting { input, event }) = self.side.parked.take(object) {
-            let tried = if *left > 0 { self.try_input(now, input, event) } else { Err(event) };
+            let looked = left.checked_sub(1).map(|less| *left = less).is_some();
+            let tried = if looked { self.try_input(now, input, event) } else { Err(event) };
             if let Err(event) = tried {
                 return self.park_first(object, Waiting { input, event });
             }
-            // What has to wait on does not count: it would be tried again, at this time, for ever.
-            *left -= 1;
         }
     }
 
@@ -394,7 +407,8 @@ impl Executor<'_> {
 
 impl Rebase for Parked {
     fn rebase(&mut self, by: Ps) {
-        let Self { queues, asking: _, held: _, packets: _, bytes: _, inputs: _, resumes: _ } = self;
+        let Self { queues, asking: _, held: _, packets: _, bytes: _, inputs: _, unseen: _, seen: _, .. } =
+            self;
         queues.values_mut().flatten().for_each(|waiting| waiting.event.rebase(by));
     }
 }

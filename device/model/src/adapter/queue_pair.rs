@@ -11,6 +11,7 @@ use hca_spec::qpc::{QpState, Qpc, ServiceType, path_migration};
 use super::Executor;
 use super::core::{Core, HcaEvent};
 use super::flush::FLUSH_MOST;
+use crate::engines::qp::kept::Share;
 use crate::engines::qp::migration::MigrationStep;
 use crate::engines::qp::recv::ReceiveQueue;
 use crate::engines::qp::{Params, QueuePair};
@@ -39,7 +40,9 @@ impl Executor<'_> {
             return;
         }
         if qps.get(qpn.0).is_none() {
-            qps.insert(qpn.0, QueuePair::new(&core.view(), qpn, qp));
+            let mut new = QueuePair::new(&core.view(), qpn, qp);
+            new.requester.share = Share::of(&core.function.requests.kept);
+            qps.insert(qpn.0, new);
         }
         let Some(hw) = qps.get_mut(qpn.0) else { return };
         // Only a request to migrate leads from armed to migrated here: 2RST and 2ERR keep the state.

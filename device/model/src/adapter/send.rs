@@ -302,6 +302,9 @@ impl Core<'_> {
             }
             Some(_) => {}
         }
+        if self.waits_for_memory(now, qp) {
+            return false;
+        }
         if let Some(at) = qp.frames.map(|queue| queue.not_before).filter(|at| *at > now) {
             self.ask_turn(at, qp);
             return false;

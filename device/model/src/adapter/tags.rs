@@ -160,14 +160,14 @@ impl Core<'_> {
 
     /// Begins the next request of the adapter's own. `None`: there is none; `false`: it has to wait, or fails.
     pub(super) fn begin_offload(&mut self, now: Ps, qp: &mut QueuePair) -> Option<bool> {
-        let wqe = qp.offloads.pop_front()?;
+        let wqe = qp.next_offload()?;
         match qp.classify_wqe(&wqe) {
             WqeAction::Packets(packets) => {
                 qp.begin(wqe, packets);
                 Some(true)
             }
             WqeAction::Held(why) => {
-                qp.offloads.push_front(wqe);
+                qp.put_back(wqe);
                 self.note(now, Event::Held { qpn: qp.qpn, why });
                 Some(false)
             }
@@ -200,7 +200,7 @@ impl Core<'_> {
 
     /// What was not begun will not be done either.
     pub(super) fn cancel_offloads(&mut self, now: Ps, qp: &mut QueuePair) {
-        while let Some(wqe) = qp.offloads.pop_front() {
+        while let Some(wqe) = qp.next_offload() {
             if let Some(offload) = wqe.offload {
                 self.cancel_offload(now, qp, &wqe, offload);
             }

@@ -249,7 +249,7 @@ impl Fetch {
     }
 
     /// Bytes of input that were read.
-    fn fetched(&self) -> usize {
+    pub(crate) fn fetched(&self) -> usize {
         self.input.len().saturating_add(self.list.len())
     }
 

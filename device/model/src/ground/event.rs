@@ -159,6 +159,8 @@ pub enum Hold {
     Fence,
     /// As many packets are in flight as the adapter keeps, or as many requests as the send queue has places.
     Window,
+    /// Requests under way take as much of the adapter's memory as they may.
+    Memory,
     /// The driver has to bring a page in.
     PageFault,
     /// A dynamic connection is being made.

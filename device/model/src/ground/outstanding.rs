@@ -20,11 +20,11 @@ const MAX_READS: usize = 4096 + 256;
 const MAX_INPUTS: usize = 64;
 
 /// An input whose reads are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct InputId(pub(crate) u64);
 
-/// A read of an input: whose, where, how many bytes.
-type Key = (InputId, u64, usize);
+/// A read of an input: where, how many bytes.
+type Key = (u64, usize);
 
 #[derive(Debug)]
 enum Read {
@@ -48,39 +48,110 @@ enum Phase {
     CarriedOut(InputId),
 }
 
+/// The reads of one input.
 #[derive(Debug, Default)]
-struct State {
-    phase: Phase,
+struct Reads {
     reads: BTreeMap<Key, Read>,
-    /// How many of them each input has.
-    inputs: BTreeMap<InputId, usize>,
-    tickets: BTreeMap<u64, Key>,
-    next_ticket: u64,
-    unforeseen: u64,
+    /// How many of them are asked for and not answered.
+    sent: usize,
+    /// What the input needs beside was not asked for, as the memory took no more.
+    cut: bool,
 }
 
-impl State {
-    fn of(&self, input: InputId) -> impl Iterator<Item = (&Key, &Read)> {
-        self.reads.range((input, 0, 0)..=(input, u64::MAX, usize::MAX))
-    }
-
+impl Reads {
     fn insert(&mut self, key: Key, read: Read) {
-        if self.reads.insert(key, read).is_none() {
-            *self.inputs.entry(key.0).or_default() += 1;
-        }
+        self.sent += usize::from(matches!(read, Read::Sent { .. }));
+        let before = self.reads.insert(key, read);
+        self.sent -= usize::from(matches!(before, Some(Read::Sent { .. })));
     }
 
     fn remove(&mut self, key: &Key) -> Option<Read> {
         let read = self.reads.remove(key)?;
-        self.forget_one(key.0);
+        self.sent -= usize::from(matches!(read, Read::Sent { .. }));
         Some(read)
     }
+}
 
-    fn forget_one(&mut self, input: InputId) {
-        if let Some(count) = self.inputs.get_mut(&input) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                self.inputs.remove(&input);
+/// Where reads are, of all inputs, so that a write finds those that it overlaps without a look at others. They are by the power of two that is
+/// not less than their length: of each such class only those count that begin less than that before the write. Others among these are few: an
+/// input has few long reads, as all together are no longer than what it moves.
+#[derive(Debug, Default)]
+struct Places(BTreeMap<u32, BTreeSet<(u64, usize, InputId)>>);
+
+impl Places {
+    fn class(len: usize) -> u32 {
+        len.next_power_of_two().trailing_zeros()
+    }
+
+    fn insert(&mut self, input: InputId, (at, len): Key) {
+        self.0.entry(Self::class(len)).or_default().insert((at, len, input));
+    }
+
+    fn remove(&mut self, input: InputId, (at, len): Key) {
+        let class = Self::class(len);
+        if let Some(of) = self.0.get_mut(&class) {
+            of.remove(&(at, len, input));
+            if of.is_empty() {
+                self.0.remove(&class);
+            }
+        }
+    }
+
+    /// Reads that are looked at for a write there.
+    fn near(&self, iova: u64, len: usize) -> impl Iterator<Item = (InputId, Key)> {
+        let end = iova.saturating_add(len as u64);
+        let near = self.0.iter().flat_map(move |(class, of)| {
+            let before = 1u64.checked_shl(*class).unwrap_or(u64::MAX) - 1;
+            of.range((iova.saturating_sub(before), 0, InputId(0))..(end, 0, InputId(0)))
+        });
+        near.map(|&(at, n, input)| (input, (at, n)))
+    }
+
+    /// Reads of which some bytes are among these.
+    fn overlapping(&self, iova: u64, len: usize) -> impl Iterator<Item = (InputId, Key)> {
+        self.near(iova, len).filter(move |(_, (at, n))| overlaps(iova, len, *at, *n))
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    phase: Phase,
+    /// The reads of each input that has any.
+    inputs: BTreeMap<InputId, Reads>,
+    places: Places,
+    tickets: BTreeMap<u64, (InputId, Key)>,
+    next_ticket: u64,
+    /// The memory took no further read since answers came last.
+    busy: bool,
+    unforeseen: u64,
+}
+
+impl State {
+    fn get(&self, input: InputId, key: Key) -> Option<&Read> {
+        self.inputs.get(&input)?.reads.get(&key)
+    }
+
+    fn insert(&mut self, input: InputId, key: Key, read: Read) {
+        self.places.insert(input, key);
+        self.inputs.entry(input).or_default().insert(key, read);
+    }
+
+    fn remove(&mut self, input: InputId, key: Key) {
+        let Some(reads) = self.inputs.get_mut(&input) else { return };
+        if reads.remove(&key).is_some() {
+            self.places.remove(input, key);
+        }
+        if reads.reads.is_empty() {
+            self.inputs.remove(&input);
+        }
+    }
+
+    /// Nothing of an input is kept any more.
+    fn forget(&mut self, input: InputId) {
+        for (key, read) in self.inputs.remove(&input).unwrap_or_default().reads {
+            self.places.remove(input, key);
+            if let Read::Sent { ticket, .. } = read {
+                self.tickets.remove(&ticket);
             }
         }
     }
@@ -142,12 +213,15 @@ impl OutstandingReads {
     /// Runs `plan`, whose reads are those of `input`. Returns whether all of them are there. It is not run if too many
     /// other inputs have reads.
     pub(crate) fn plan(&self, input: InputId, plan: impl FnOnce()) -> bool {
-        let state = self.state();
+        let mut state = self.state();
         if state.inputs.len() >= MAX_INPUTS && !state.inputs.contains_key(&input) {
             return false;
         }
+        if let Some(reads) = state.inputs.get_mut(&input) {
+            reads.cut = false;
+        }
+        let before = std::mem::replace(&mut state.phase, Phase::Planned(input, false));
         drop(state);
-        let before = std::mem::replace(&mut self.state().phase, Phase::Planned(input, false));
         plan();
         let planned = std::mem::replace(&mut self.state().phase, before);
         planned == Phase::Planned(input, false)
@@ -168,12 +242,12 @@ impl OutstandingReads {
     pub(crate) fn end(&self, begun: Begun) {
         let mut state = self.state();
         state.phase = begun.before;
-        drop_reads(&mut state, begun.input);
+        state.forget(begun.input);
     }
 
     /// The input is not carried out any more.
     pub(crate) fn give_up(&self, input: InputId) {
-        drop_reads(&mut self.state(), input);
+        self.state().forget(input);
     }
 
     /// Whether a read of the input that is carried out now finds its bytes.
@@ -183,48 +257,52 @@ impl OutstandingReads {
         }
         let state = self.state();
         let Phase::CarriedOut(input) = state.phase else { return false };
-        matches!(state.reads.get(&(input, iova, len)), Some(Read::Answered(_)))
+        matches!(state.get(input, (iova, len)), Some(Read::Answered(_)))
     }
 
     /// The inputs whose reads are kept: a bounded number.
-    pub(crate) fn inputs(&self) -> Vec<InputId> {
+    pub(crate) fn inputs(&self) -> BTreeSet<InputId> {
         self.state().inputs.keys().copied().collect()
     }
 
     /// Whether answers to `input` are on their way.
     pub(crate) fn waits(&self, input: InputId) -> bool {
-        self.state().of(input).any(|(_, read)| matches!(read, Read::Sent { .. }))
+        self.state().inputs.get(&input).is_some_and(|reads| reads.sent > 0)
     }
 
-    /// Takes the answers that came; `failed` is told of writes that were refused. Returns the inputs that the answers are for.
-    pub(crate) fn take_answers(&self, mut failed: impl FnMut(DmaError)) -> BTreeSet<InputId> {
-        let mut inputs = BTreeSet::new();
-        let Some(deferred) = self.memory.deferred() else { return inputs };
+    /// Whether another plan of an input can come to more than the one before it: answers came, and the memory takes what it needs beside.
+    pub(crate) fn may_go_on(&self, input: InputId) -> bool {
+        let state = self.state();
+        state.inputs.get(&input).is_none_or(|reads| reads.sent == 0 && !(reads.cut && state.busy))
+    }
+
+    /// Takes the answers that came; `failed` is told of writes that were refused.
+    pub(crate) fn take_answers(&self, mut failed: impl FnMut(DmaError)) {
+        let Some(deferred) = self.memory.deferred() else { return };
+        self.state().busy = false;
         while let Some(answer) = deferred.next_answer() {
             match answer {
                 Answer::WriteFailed(why) => failed(why),
                 Answer::Read { ticket, data } => {
                     let mut state = self.state();
-                    let Some(key) = state.tickets.remove(&ticket) else { continue };
-                    let (input, iova, len) = key;
-                    inputs.insert(input);
+                    let Some((input, key)) = state.tickets.remove(&ticket) else { continue };
+                    let (iova, len) = key;
                     let data = data.and_then(|data| match data.len() == len {
                         true => Ok(data),
                         false => Err(DmaError { iova, len }),
                     });
-                    match state.reads.get(&key) {
+                    match state.get(input, key) {
                         Some(Read::Sent { ticket: t, old: false }) if *t == ticket => {
-                            state.insert(key, Read::Answered(data));
+                            state.insert(input, key, Read::Answered(data));
                         }
                         Some(Read::Sent { ticket: t, old: true }) if *t == ticket => {
-                            state.remove(&key);
+                            state.remove(input, key);
                         }
                         _ => {}
                     }
                 }
             }
         }
-        inputs
     }
 
     /// Nobody waits for anything any more.
@@ -233,9 +311,10 @@ impl OutstandingReads {
             deferred.forget();
         }
         let mut state = self.state();
-        state.reads.clear();
         state.inputs.clear();
+        state.places = Places::default();
         state.tickets.clear();
+        state.busy = false;
     }
 
     /// Reads of inputs that were carried out without having been planned: 0, or the plan is wrong.
@@ -244,28 +323,44 @@ impl OutstandingReads {
     }
 
     /// Asks for a read of an input that is planned.
-    fn ask(&self, state: &mut State, deferred: &dyn DeferredReads, key: Key) -> Result<(), DmaError> {
-        let (input, iova, len) = key;
-        if state.inputs.get(&input).is_some_and(|reads| *reads >= MAX_READS) {
-            let why = DmaError { iova, len };
-            state.insert(key, Read::Answered(Err(why)));
+    ///
+    /// # Errors
+    /// It fails; or the memory takes no more, which ends the plan: what else it would read is asked for when it is made again.
+    fn ask(
+        &self,
+        state: &mut State,
+        deferred: &dyn DeferredReads,
+        input: InputId,
+        key: Key,
+    ) -> Result<(), DmaError> {
+        let (iova, len) = key;
+        let why = DmaError { iova, len };
+        if state.inputs.get(&input).is_some_and(|reads| reads.reads.len() >= MAX_READS) {
+            state.insert(input, key, Read::Answered(Err(why)));
             return Err(why);
         }
         let ticket = state.next_ticket;
-        match deferred.ask(ticket, iova, len) {
+        let asked = match deferred.ask(ticket, iova, len) {
             Asked::OnItsWay => {
                 state.next_ticket += 1;
-                state.tickets.insert(ticket, key);
-                state.insert(key, Read::Sent { ticket, old: false });
+                state.tickets.insert(ticket, (input, key));
+                state.insert(input, key, Read::Sent { ticket, old: false });
+                Ok(())
             }
-            Asked::Busy => {}
+            Asked::Busy => {
+                state.busy = true;
+                if let Some(reads) = state.inputs.get_mut(&input) {
+                    reads.cut = true;
+                }
+                Err(why)
+            }
             Asked::Failed(why) => {
-                state.insert(key, Read::Answered(Err(why)));
+                state.insert(input, key, Read::Answered(Err(why)));
                 return Err(why);
             }
-        }
+        };
         state.phase = Phase::Planned(input, true);
-        Ok(())
+        asked
     }
 }
 
@@ -298,15 +393,6 @@ fn unforeseen(state: &mut State, iova: u64, len: usize) -> DmaError {
     DmaError { iova, len }
 }
 
-fn drop_reads(state: &mut State, input: InputId) {
-    let keys: Vec<Key> = state.of(input).map(|(key, _)| *key).collect();
-    for key in keys {
-        if let Some(Read::Sent { ticket, .. }) = state.remove(&key) {
-            state.tickets.remove(&ticket);
-        }
-    }
-}
-
 impl GuestMemory for OutstandingReads {
     fn read(&self, iova: u64, buf: &mut [u8]) -> Result<(), DmaError> {
         let len = buf.len();
@@ -314,8 +400,8 @@ impl GuestMemory for OutstandingReads {
         let state = &mut *self.state();
         match state.phase {
             Phase::Planned(input, _) => {
-                let key = (input, iova, len);
-                match state.reads.get(&key) {
+                let key = (iova, len);
+                match state.get(input, key) {
                     Some(Read::Answered(Ok(data))) => buf.copy_from_slice(data),
                     Some(Read::Answered(Err(why))) => return Err(*why),
                     Some(Read::Sent { .. }) => {
@@ -324,12 +410,12 @@ impl GuestMemory for OutstandingReads {
                     }
                     None => {
                         buf.fill(0);
-                        return self.ask(state, deferred, key);
+                        return self.ask(state, deferred, input, key);
                     }
                 }
                 Ok(())
             }
-            Phase::CarriedOut(input) => match state.reads.get(&(input, iova, len)) {
+            Phase::CarriedOut(input) => match state.get(input, (iova, len)) {
                 Some(Read::Answered(Ok(data))) => {
                     buf.copy_from_slice(data);
                     Ok(())
@@ -354,7 +440,7 @@ impl GuestMemory for OutstandingReads {
 
     fn is_unwatched(&self, iova: u64, len: usize) -> bool {
         // Answers that are kept are to be asked for anew at once.
-        self.state().reads.is_empty() && self.memory.is_unwatched(iova, len)
+        self.state().inputs.is_empty() && self.memory.is_unwatched(iova, len)
     }
 
     fn reaches(&self, iova: u64, len: usize) -> bool {
@@ -371,7 +457,7 @@ impl GuestMemory for OutstandingReads {
             return Ok(());
         }
         // Who keeps answers from there needs to know the bytes.
-        let kept = state.reads.keys().any(|&(_, at, n)| overlaps(iova, len, at, n));
+        let kept = state.places.overlapping(iova, len).next().is_some();
         drop(state);
         if !kept {
             return self.memory.copy_from(iova, source, from, len);
@@ -394,28 +480,61 @@ impl GuestMemory for OutstandingReads {
             Phase::Nobody => None,
         };
         self.memory.write(iova, data)?;
-        let mut dropped = Vec::new();
-        state.reads.retain(|&(input, at, len), read| {
-            if !overlaps(iova, data.len(), at, len) {
-                return true;
-            }
+        if state.inputs.is_empty() {
+            return Ok(());
+        }
+        let overlapping: Vec<_> = state.places.overlapping(iova, data.len()).collect();
+        for (input, key) in overlapping {
+            let read = state.inputs.get_mut(&input).and_then(|reads| reads.reads.get_mut(&key));
+            let (at, _) = key;
             match read {
-                Read::Sent { old, .. } => *old = true,
+                Some(Read::Sent { old, .. }) => *old = true,
                 // What it reads again of what it has written itself is new.
-                Read::Answered(Ok(bytes)) if Some(input) == current => {
+                Some(Read::Answered(Ok(bytes))) if Some(input) == current => {
                     let skip = iova.saturating_sub(at) as usize;
                     let from = data.iter().skip(at.saturating_sub(iova) as usize);
                     bytes.iter_mut().skip(skip).zip(from).for_each(|(to, byte)| *to = *byte);
                 }
-                Read::Answered(_) if Some(input) == current => {}
-                Read::Answered(_) => {
-                    dropped.push(input);
-                    return false;
-                }
+                Some(Read::Answered(_)) if Some(input) == current => {}
+                Some(Read::Answered(_)) => state.remove(input, key),
+                None => {}
             }
-            true
-        });
-        dropped.into_iter().for_each(|input| state.forget_one(input));
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ground::random::SplitMix64;
+
+    /// What a write finds is what overlaps it, and it looks at little beside that, however many reads are kept.
+    #[test]
+    fn a_write_finds_what_it_overlaps() {
+        let mut random = SplitMix64(3);
+        let (mut places, mut all) = (Places::default(), BTreeSet::new());
+        for input in 0..63u64 {
+            // Thousands of bytes, and some longer pieces.
+            let mut add = |at: u64, len: usize| {
+                places.insert(InputId(input), (at, len));
+                all.insert((InputId(input), (at, len)));
+            };
+            (0..500).for_each(|_| add(random.below(20_000), 1));
+            (0..8).for_each(|_| add(random.below(20_000), 1 + random.below(600) as usize));
+            add(random.below(20_000), 4096);
+        }
+        for _ in 0..300 {
+            let (iova, len) = (random.below(24_000), 1 + random.below(64) as usize);
+            let found: BTreeSet<_> = places.overlapping(iova, len).collect();
+            let overlap = all.iter().filter(|(_, (at, n))| overlaps(iova, len, *at, *n));
+            assert_eq!(found, overlap.copied().collect());
+            let looked_at = places.near(iova, len).count();
+            assert!(looked_at <= found.len() + 63 * 9, "{looked_at} for {}", found.len());
+        }
+        for (input, key) in std::mem::take(&mut all) {
+            places.remove(input, key);
+        }
+        assert!(places.0.is_empty());
     }
 }

@@ -19,7 +19,8 @@ impl Rebase for Event {
             | Self::Sweep
             | Self::Program(_)
             | Self::Script { .. }
-            | Self::Tidy => {}
+            | Self::Tidy
+            | Self::Doorbells(_) => {}
         }
     }
 }

@@ -166,6 +166,8 @@ enum Event {
     },
     /// Further events are looked at whether something comes of them.
     Tidy,
+    /// Further doorbells that waited are rung.
+    Doorbells(HcaId),
 }
 
 impl Owned for Event {

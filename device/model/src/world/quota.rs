@@ -12,6 +12,9 @@ use super::{Class, Event, World};
 use crate::adapter::core::HcaEvent;
 use crate::ground::node::HcaId;
 
+/// Doorbells that waited and are rung in one event: some 0.2 ms.
+const MOST_RUNG: usize = 1024;
+
 /// Events of an adapter that wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WaitingEvents {
@@ -66,6 +69,19 @@ impl World {
         }
         quotas.most.iter_mut().skip(hca.0).take(1).for_each(|of| *of = most.max(1));
         quotas.least = quotas.most.iter().copied().min().unwrap_or(usize::MAX);
+    }
+
+    /// So many bytes of the server's memory may be taken by requests of each of an adapter's functions that are under way; without this it is 256 MiB.
+    pub fn limit_requests(&mut self, hca: HcaId, most: usize) {
+        self.rouse();
+        let functions = self.hcas.get_mut(hca.0).into_iter().flat_map(|hca| &mut hca.functions);
+        functions.for_each(|function| function.state.requests.kept.limit(most));
+    }
+
+    /// Bytes that requests of an adapter's functions take which are under way.
+    pub fn request_bytes(&self, hca: HcaId) -> usize {
+        let functions = self.hcas.get(hca.0).into_iter().flat_map(|hca| &hca.functions);
+        functions.map(|function| function.state.requests.kept.taken()).sum()
     }
 
     /// Events that wait, of each adapter.
@@ -130,14 +146,21 @@ impl World {
         (self.quotas.pushed, self.quotas.popped) = self.heap.passed();
     }
 
-    /// Doorbells that waited are rung.
-    fn ring_held(&mut self, id: HcaId) {
+    /// Doorbells that waited are rung, as many as one event may ring; the others in an event of their own, if the adapter takes work still.
+    pub(super) fn ring_held(&mut self, id: HcaId) {
         let (now, own) = (self.now, Class::Node.at(id, 0));
+        if self.heap.len_of(id.0) >= self.quotas.of(id.0) {
+            return self.heed_quotas_now();
+        }
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
-        for (function, qpn) in std::mem::take(&mut hca.chip.doorbells.queues) {
+        for _ in 0..MOST_RUNG {
+            let Some((function, qpn)) = hca.chip.doorbells.queues.pop_first() else { return };
             let Some(epoch) = hca.function(function).map(|function| function.epoch) else { continue };
             let event = HcaEvent::SendDoorbell(qpn);
             self.heap.push(now, own, Event::Hca { hca: id, function, epoch, event });
+        }
+        if !hca.chip.doorbells.queues.is_empty() {
+            self.heap.push(now, own, Event::Doorbells(id));
         }
     }
 }

@@ -80,6 +80,7 @@ impl World {
             Event::Program(switch) => self.program(switch),
             Event::Script { hca, due } => self.script_due(hca, due),
             Event::Tidy => self.tidy_on(),
+            Event::Doorbells(hca) => self.ring_held(hca),
         }
     }
 

@@ -589,3 +589,18 @@ fn each_type_has_its_offer() {
     create.set(CreateFlowTableIn::TABLE_TYPE, 1);
     assert_eq!(b.put(Opcode::CreateFlowTable, &create, 16).status(), Status::BadParam);
 }
+
+/// A list that no entry could have is refused for its length, before what is in it is looked at.
+#[test]
+fn lists_have_a_longest() {
+    let mut b = bench();
+    let (root, group) = rooted(&mut b);
+    let set = entry(root, group, 0, 7, action::FORWARD | action::COUNT);
+    for (destinations, counters) in [(MOST_LISTED + 1, 1), (1, MOST_LISTED + 1)] {
+        // There is no such type of destination, and no such counter.
+        let answer = put(&mut b, &set, &vec![to(0xff, 1); destinations], &vec![0xffff; counters]);
+        assert_eq!(answer.status(), Status::BadParam);
+        let refusal = b.fw.take_refusal().expect("why");
+        assert_eq!(refusal.field, "destination_list_size, flow_counter_list_size");
+    }
+}

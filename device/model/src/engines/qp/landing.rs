@@ -182,7 +182,7 @@ impl QueuePair {
 
     /// Where the payload of packets in the middle of the response to a read begins to go, from that one on.
     pub(crate) fn response_places(&self, view: &View<'_>, psn: Psn, payload: usize) -> Option<Places> {
-        let message = self.requester.messages.iter().find(|m| m.contains(psn))?;
+        let message = self.requester.message_of(psn)?;
         let offset = psn.since(message.first).max(0) as u64 * self.params.mtu as u64;
         let place = spans(view.icm(), &message.wqe.pieces, offset, payload).next()?;
         let (room, ..) = piece_at(&message.wqe.pieces, offset)?;

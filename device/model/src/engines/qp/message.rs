@@ -15,6 +15,8 @@ use crate::wire::{AtomicRepr, Repr, RethRepr};
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) wqe: Box<Wqe>,
+    /// What it takes of the server's memory.
+    pub(super) bytes: u32,
     /// PSN of its first packet.
     pub(crate) first: Psn,
     /// PSNs it owns; 0 for operations without packets.
@@ -36,8 +38,10 @@ pub(crate) struct Message {
 impl Message {
     /// A message that begins: its WQE, the PSN of its first packet, how many it has, and its number.
     pub(crate) fn new(wqe: Box<Wqe>, first: Psn, packets: u32, ssn: u32) -> Self {
+        let bytes = size_of::<Self>() + wqe.bytes();
         Self {
             wqe,
+            bytes: bytes as u32,
             first,
             packets,
             ssn,

@@ -12,6 +12,7 @@ pub(crate) mod credits;
 pub(crate) mod datagram;
 pub(crate) mod dci;
 pub(crate) mod dct;
+pub(crate) mod kept;
 pub(crate) mod landing;
 mod memory_fault;
 pub(crate) mod message;

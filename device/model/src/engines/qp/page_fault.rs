@@ -172,7 +172,7 @@ impl QueuePair {
     /// on.
     pub(crate) fn waits_to_send(&mut self, view: &View<'_>, fault: Fault, met: FaultedWqe) -> PageWait {
         let FaultedWqe { kind, psn, index, opcode, committed } = met;
-        let message = self.requester.messages.iter().find(|m| m.contains(psn));
+        let message = self.requester.message_of(psn);
         // The driver has no WQE to look at.
         if message.is_some_and(|m| m.wqe.offload.is_some()) && view.memory_faults().is_none() {
             return PageWait::No;

@@ -160,7 +160,8 @@ impl Requester {
 
     /// The message that owns `psn` fails, when all before it are complete. Returns whether there is one.
     pub(crate) fn fail_at(&mut self, psn: Psn, syndrome: Syndrome) -> bool {
-        let Some(m) = self.messages.iter_mut().find(|m| m.contains(psn)) else { return false };
+        let place = self.place_of(psn);
+        let Some(m) = place.and_then(|place| self.messages.get_mut(place)) else { return false };
         m.failed = Some(syndrome);
         self.poisoned = true;
         true
@@ -216,7 +217,7 @@ impl Requester {
 
     /// The first PSN of the message that a response is of.
     pub(crate) fn request_of(&self, psn: Psn) -> Option<Psn> {
-        self.messages.iter().find(|m| m.contains(psn)).map(|m| m.first)
+        self.message_of(psn).map(|m| m.first)
     }
 }
 
@@ -236,7 +237,7 @@ impl QueuePair {
     #[inline(always)]
     pub(crate) fn expect_response(&self, view: &View<'_>, repr: &Repr, payload: usize) -> Expected {
         let mut expected = Expected { bytes: payload, ..Expected::default() };
-        let Some(message) = self.requester.messages.iter().find(|m| m.contains(repr.psn)) else {
+        let Some(message) = self.requester.message_of(repr.psn) else {
             return Expected::default();
         };
         let last = message.end().prev() == repr.psn;
@@ -273,7 +274,8 @@ impl QueuePair {
     /// What is done with the data of a response, of which there are `len` bytes; a completion of the send queue has room
     /// for `room`. Everything before the request was acknowledged.
     pub(crate) fn locate_data(&self, repr: &Repr, len: usize, room: usize) -> Data {
-        let found = self.requester.messages.iter().enumerate().find(|(_, m)| m.contains(repr.psn));
+        let found = self.requester.place_of(repr.psn);
+        let found = found.and_then(|place| Some((place, self.requester.messages.get(place)?)));
         let Some((place, message)) = found else { return Data::Nothing };
         if !message.wants_response() {
             // A send or a write is acknowledged, and has no data (IBTA 9.9.2.2).
@@ -308,7 +310,7 @@ impl QueuePair {
 
     /// Bytes of the operand of the atomic with that PSN; of 8 if it is none.
     pub(crate) fn operand(&self, psn: Psn) -> usize {
-        self.requester.messages.iter().find(|m| m.contains(psn)).map_or(OPERAND, Message::operand)
+        self.requester.message_of(psn).map_or(OPERAND, Message::operand)
     }
 
     /// Whether packets may be sent again from `psn` on.

@@ -12,6 +12,7 @@ use hca_spec::wire::Operation;
 use hca_spec::wqe::SendOpcode;
 
 use super::credits::Limit;
+use super::kept::Share;
 use super::landing::ReadLanding;
 use super::message::{Message, fill_headers, operation};
 use super::page_fault::RequesterFault;
@@ -25,8 +26,9 @@ use crate::ground::event::Hold;
 use crate::ground::time::Ps;
 use crate::wire::Repr;
 
-/// Message numbers have 24 bits.
+/// Message numbers have 24 bits, and so have PSNs.
 const MESSAGE_MASK: u32 = 0xff_ffff;
+const PSN_MASK: u32 = 0xff_ffff;
 /// Reliable queue pairs keep at most this many packets in flight: far below the PSN window of 2^23.
 const WINDOW: i32 = 1 << 16;
 /// So many requests are under way where a ring has fewer places: connections that a DC initiator makes, and what a queue with tag matching fetches,
@@ -37,6 +39,8 @@ const LEAST_RING: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
     pub(crate) messages: VecDeque<Message>,
+    /// What these take of the server's memory, and requests of the adapter's own that wait.
+    pub(crate) share: Share,
     /// Of those, reads and atomics whose responses have not all come.
     unanswered: usize,
     /// PSN of the next new message's first packet.
@@ -95,6 +99,26 @@ impl Requester {
         self.ssn
     }
 
+    /// Place of the message that owns a PSN. They are in the order of their PSNs, and there may be 2^15.
+    #[inline]
+    pub(crate) fn place_of(&self, psn: Psn) -> Option<usize> {
+        let front = self.messages.front()?;
+        // Mostly it is the first one's.
+        if front.contains(psn) {
+            return Some(0);
+        }
+        let from_front = |psn: Psn| psn.since(front.first) as u32 & PSN_MASK;
+        let behind = self.messages.partition_point(|m| from_front(m.first) <= from_front(psn));
+        let place = behind.checked_sub(1)?;
+        self.messages.get(place).filter(|m| m.contains(psn)).map(|_| place)
+    }
+
+    /// The message that owns a PSN.
+    #[inline]
+    pub(crate) fn message_of(&self, psn: Psn) -> Option<&Message> {
+        self.messages.get(self.place_of(psn)?)
+    }
+
     /// The oldest PSN that is not acknowledged.
     pub(crate) fn oldest(&self) -> Psn {
         self.messages.front().map_or(self.next_psn, |m| m.first.add(m.answered))
@@ -113,7 +137,7 @@ impl Requester {
     pub(crate) fn connect(&mut self) {
         let (first, wqe) = (self.next_psn, Box::new(Wqe { signaled: false, ..Wqe::unreadable(0) }));
         self.next_psn = first.next();
-        self.messages.push_back(Message { connect: true, ..Message::new(wqe, first, 1, self.ssn) });
+        self.push(Message { connect: true, ..Message::new(wqe, first, 1, self.ssn) });
     }
 
     /// Whether there is nothing to send again and nothing that holds back what comes next.
@@ -147,6 +171,7 @@ impl Requester {
         let rest = self.messages.split_off(most.min(self.messages.len()));
         let taken = std::mem::replace(&mut self.messages, rest);
         self.unanswered = self.unanswered.saturating_sub(taken.iter().filter(|m| m.is_unanswered()).count());
+        self.share.give(taken.iter().map(|m| m.bytes as usize).sum());
         taken
     }
 
@@ -225,13 +250,14 @@ impl Requester {
     /// A message begins.
     fn push(&mut self, message: Message) {
         self.unanswered += usize::from(message.is_unanswered());
+        self.share.take(message.bytes as usize);
         self.messages.push_back(message);
     }
 
     /// Queues a message that fails when all before it are complete.
     pub(crate) fn push_failed(&mut self, wqe: Box<Wqe>, syndrome: Syndrome) {
         let (first, ssn) = (self.next_psn, self.ssn);
-        self.messages.push_back(Message { failed: Some(syndrome), ..Message::new(wqe, first, 0, ssn) });
+        self.push(Message { failed: Some(syndrome), ..Message::new(wqe, first, 0, ssn) });
         self.poisoned = true;
     }
 
@@ -242,6 +268,7 @@ impl Requester {
         if message.as_ref().is_some_and(Message::is_unanswered) {
             self.unanswered = self.unanswered.saturating_sub(1);
         }
+        self.share.give(message.as_ref().map_or(0, |m| m.bytes as usize));
         message
     }
 
@@ -254,7 +281,10 @@ impl Requester {
             None => Ok(None),
             Some(Message { failed: Some(syndrome), .. }) => Err(*syndrome),
             Some(front) if front.answered < front.packets => Ok(None),
-            Some(_) => Ok(self.messages.pop_front()),
+            Some(front) => {
+                self.share.give(front.bytes as usize);
+                Ok(self.messages.pop_front())
+            }
         }
     }
 
@@ -418,7 +448,7 @@ impl QueuePair {
         // Mostly it is the last one's.
         let place = match r.messages.back() {
             Some(last) if last.contains(psn) => Some(r.messages.len() - 1),
-            _ => r.messages.iter().rposition(|m| m.contains(psn)),
+            _ => r.place_of(psn),
         };
         let Some(place) = place else { return Cursor::Nothing };
         let (Some(()), Some(message)) = (self.put_connected(view, repr), r.messages.get(place)) else {
@@ -495,6 +525,7 @@ impl Rebase for Requester {
             patience,
             rnr_until,
             messages: _,
+            share: _,
             unanswered: _,
             next_psn: _,
             cursor: _,
@@ -553,6 +584,26 @@ mod tests {
             most = most.max(counted);
         }
         assert!(most > 20, "{most}");
+    }
+
+    /// By halves or one after the other: the message of a PSN is the same, where numbers begin anew, too, and beside messages without
+    /// packets.
+    #[test]
+    fn messages_are_found_by_their_numbers() {
+        let mut random = SplitMix64(11);
+        for _ in 0..200 {
+            let begin = Psn::new(0xff_ffff - random.below(40) as u32);
+            let mut requester = Requester { next_psn: begin, ..Requester::default() };
+            for _ in 0..random.below(30) {
+                let (first, packets) = (requester.next_psn, random.below(4) as u32);
+                requester.next_psn = first.add(packets);
+                requester.push(Message::new(Box::new(Wqe::unreadable(0)), first, packets, 0));
+            }
+            for psn in (0..140).map(|n| begin.prev().prev().add(n)) {
+                let one_by_one = requester.messages.iter().position(|m| m.contains(psn));
+                assert_eq!(requester.place_of(psn), one_by_one, "{psn:?} from {begin:?}");
+            }
+        }
     }
 
     /// Requests that send nothing take no PSN: a ring has places for so many of them all the same.

@@ -326,13 +326,32 @@ impl QueuePair {
         wqe.remote = Some((announced.get(Rendezvous::VA), Mkey(announced.get(Rendezvous::RKEY))));
         (wqe.pieces, wqe.length) = (receive.pieces.to_vec(), len);
         wqe.offload = Some(Offload::Fetch { owner: tagged.owner, headers });
-        self.offloads.push_back(Box::new(wqe));
+        self.offload(wqe);
         true
     }
 
     /// Whether it has as much to fetch as it may have.
     pub(crate) fn fetches_enough(&self) -> bool {
-        self.offloads.len() >= MOST_OFFLOADS
+        self.offloads.len() >= MOST_OFFLOADS || self.requester.share.is_spent()
+    }
+
+    /// A request of the adapter's own is to be done.
+    fn offload(&mut self, wqe: Wqe) {
+        self.requester.share.take(wqe.bytes());
+        self.offloads.push_back(Box::new(wqe));
+    }
+
+    /// Takes the next request of the adapter's own.
+    pub(crate) fn next_offload(&mut self) -> Option<Box<Wqe>> {
+        let wqe = self.offloads.pop_front()?;
+        self.requester.share.give(wqe.bytes());
+        Some(wqe)
+    }
+
+    /// It has to wait.
+    pub(crate) fn put_back(&mut self, wqe: Box<Wqe>) {
+        self.requester.share.take(wqe.bytes());
+        self.offloads.push_front(wqe);
     }
 
     /// What was fetched is there: the queue and the completion that say so. The peer is told later.
@@ -344,7 +363,7 @@ impl QueuePair {
         let mut finish = Wqe::new(wqe.index, SendOpcode::Send);
         (finish.length, finish.pieces) = (told.len() as u64, vec![Piece::Inline(Inline::from_slice(&told))]);
         finish.offload = Some(Offload::Finish);
-        self.offloads.push_back(Box::new(finish));
+        self.offload(finish);
         let (cqn, mut cqe) = self.cqe_of_offload(owner, wqe.index, CqeOpcode::RespSend, app_op::EXPECTED);
         cqe.set(Cqe::BYTE_CNT, wqe.length as u32);
         (cqn, cqe)

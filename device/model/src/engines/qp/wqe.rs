@@ -66,6 +66,15 @@ pub(crate) struct Wqe {
     pub(crate) length: u64,
 }
 
+impl Wqe {
+    /// What it takes of the server's memory.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        let umr = if self.umr.is_some() { size_of::<Umr>() } else { 0 };
+        size_of::<Self>() + umr + self.pieces.capacity() * size_of::<Piece>()
+    }
+}
+
 /// Why a WQE can't be executed: in plain words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BadWqe(pub(crate) &'static str);
