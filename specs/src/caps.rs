@@ -472,7 +472,7 @@ layout! {
         MULTI_PKT_SEND_WQE: 0x0 [15:14];
         /// Headers that WQEs have to carry inline: 0 layer 2, 1 as the NIC vport says, 2 none.
         WQE_INLINE_MODE: 0x0 [13:12];
-        /// Tables of receive queues exist.
+        /// log2 of the most entries of a table of receive queues, as [`General::LOG_MAX_RQT_SIZE`] says; 0: there are no tables.
         RSS_IND_TBL_CAP: 0x0 [11:8];
         /// Send queues may change memory keys.
         REG_UMR_SQ: 0x0 [7:7];
@@ -859,8 +859,8 @@ mod tests {
         assert_eq!((b[0x72], b[0x7f]), (9, 7));
         let mut e = EthernetOffloads::new();
         e.set(EthernetOffloads::CSUM_CAP, 1).set(EthernetOffloads::MAX_LSO_CAP, 18);
-        e.set(EthernetOffloads::RSS_IND_TBL_CAP, 1).set(EthernetOffloads::WQE_INLINE_MODE, 1);
-        assert_eq!(e.bytes()[..4], [0x80, 18, 0x11, 0]);
+        e.set(EthernetOffloads::RSS_IND_TBL_CAP, 11).set(EthernetOffloads::WQE_INLINE_MODE, 1);
+        assert_eq!(e.bytes()[..4], [0x80, 18, 0x1b, 0]);
         let mut r = Roce::new();
         r.set(Roce::L3_TYPE, 6).set(Roce::ROCE_VERSION, 5).set(Roce::R_ROCE_DEST_UDP_PORT, 4791);
         assert_eq!(r.bytes()[0x10..0x18], [0, 6, 0, 5, 0, 0, 0x12, 0xb7]);

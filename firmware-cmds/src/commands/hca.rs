@@ -523,7 +523,7 @@ mod tests {
                 assert_eq!(eth.get(field), 1, "{}", field.name());
             }
             assert!(eth.get(EthernetOffloads::MAX_LSO_CAP) > 0);
-            assert!(eth.get(EthernetOffloads::RSS_IND_TBL_CAP) > 0);
+            assert_eq!(eth.get(EthernetOffloads::RSS_IND_TBL_CAP), c.get(General::LOG_MAX_RQT_SIZE));
             let roce = *group(&mut b, TYPE_ROCE).roce();
             assert_eq!((roce.get(Roce::L3_TYPE) & 6, roce.get(Roce::R_ROCE_DEST_UDP_PORT)), (6, 4791));
             let tables: FlowTables = *group(&mut b, TYPE_FLOW_TABLE).flow_tables();

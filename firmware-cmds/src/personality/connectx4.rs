@@ -192,7 +192,7 @@ fn ethernet_offloads() -> EthernetOffloads {
     c.set(EthernetOffloads::CSUM_CAP, 1).set(EthernetOffloads::VLAN_CAP, 1);
     c.set(EthernetOffloads::WQE_VLAN_INSERT, 1).set(EthernetOffloads::SELF_LB_EN_MODIFIABLE, 1);
     // 256 KiB.
-    c.set(EthernetOffloads::MAX_LSO_CAP, 18).set(EthernetOffloads::RSS_IND_TBL_CAP, 1);
+    c.set(EthernetOffloads::MAX_LSO_CAP, 18).set(EthernetOffloads::RSS_IND_TBL_CAP, LOG_MAX_RQT_SIZE);
     c.set(EthernetOffloads::SCATTER_FCS, 1);
     // Segments of TCP are merged. Periods in microseconds, an estimate: Linux takes the first of 32 or more.
     c.set(EthernetOffloads::LRO_CAP, 1).set(EthernetOffloads::LRO_PSH_FLAG, 1);

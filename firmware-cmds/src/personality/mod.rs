@@ -332,6 +332,17 @@ mod tests {
         }
     }
 
+    /// How long a table of receive queues may be stands on two pages: drivers read one, or the other.
+    #[test]
+    fn two_pages_tell_of_tables_of_receive_queues() {
+        for name in Personality::names() {
+            let ethernet = &Personality::named(name).unwrap().capabilities.ethernet;
+            let most = ethernet.general.get(General::LOG_MAX_RQT_SIZE);
+            assert_eq!(most, 11, "{name}");
+            assert_eq!(ethernet.offloads.get(EthernetOffloads::RSS_IND_TBL_CAP), most, "{name}");
+        }
+    }
+
     /// No kind promises more than this firmware has tables for.
     #[test]
     fn no_kind_exceeds_the_firmware() {
