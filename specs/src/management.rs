@@ -47,6 +47,8 @@ pub mod space {
     pub const CR: u32 = 0x2;
     /// The ICMD mailbox.
     pub const ICMD: u32 = 0x3;
+    /// Configuration registers that dumps may read: FreeBSD's driver calls the space protected (`mlx5_fwdump.c`).
+    pub const CR_PROTECTED: u32 = 0x6;
     /// Configuration registers, in the order of a dump: a read leaves the next address in the window.
     pub const SCAN: u32 = 0x7;
     /// Semaphores that the driver and tools share.

@@ -164,7 +164,17 @@ fn an_update() {
 /// Anything in the window: the adapter and its neighbour live on.
 #[test]
 fn anything_in_the_window() {
-    let spaces = [0, space::ICMD_EXT, space::CR, space::ICMD, 4, space::SCAN, space::SEMAPHORES, 0xffff];
+    let spaces = [
+        0,
+        space::ICMD_EXT,
+        space::CR,
+        space::ICMD,
+        4,
+        space::CR_PROTECTED,
+        space::SCAN,
+        space::SEMAPHORES,
+        0xffff,
+    ];
     let places =
         [icmd::CONTROL, icmd::MAILBOX, icmd::MAILBOX + 0x33c, icmd::MAILBOX + 0x340, cr::HARDWARE_ID];
     let registers = [reg::MNVDA, reg::MCC, reg::MCDA, reg::MCQI, reg::MTMP, reg::PTYS, reg::PAOS, reg::PDDR];

@@ -50,7 +50,7 @@ pub(crate) enum Answer {
 /// Bytes of a space that is there and has a size.
 fn size(space: u32) -> Option<u32> {
     match space {
-        space::CR | space::SCAN => Some(cr::SIZE),
+        space::CR | space::CR_PROTECTED | space::SCAN => Some(cr::SIZE),
         space::ICMD_EXT | space::ICMD => Some(icmd::MAILBOX.saturating_add(icmd::MAILBOX_BYTES as u32)),
         space::SEMAPHORES => Some(vsc::ADDRESS_BITS),
         _ => None,
@@ -180,10 +180,10 @@ impl Spaces {
             return Ok(Answer::OutOfRange);
         }
         Ok(match (space, write) {
-            (space::CR | space::SCAN, _) if address >= cr::SIZE => Answer::OutOfRange,
+            (space::CR | space::CR_PROTECTED | space::SCAN, _) if address >= cr::SIZE => Answer::OutOfRange,
             // Nothing that is there can be written.
-            (space::CR | space::SCAN, Some(word)) => Answer::Word(word),
-            (space::CR, None) => Answer::Word(identity.at(address)),
+            (space::CR | space::CR_PROTECTED | space::SCAN, Some(word)) => Answer::Word(word),
+            (space::CR | space::CR_PROTECTED, None) => Answer::Word(identity.at(address)),
             (space::SCAN, None) => Answer::WordThen(identity.at(address), identity.next(address)),
             (space::SEMAPHORES, None) => Answer::Word(self.semaphores.get(&address).copied().unwrap_or(0)),
             (space::SEMAPHORES, Some(0)) => {
@@ -298,9 +298,17 @@ mod tests {
         w.write(vsc::SEMAPHORE, one);
         w.write(vsc::SEMAPHORE, two);
         assert_eq!(w.read(vsc::SEMAPHORE), one, "the first has it");
-        for (space, there) in
-            [(0, false), (1, true), (2, true), (3, true), (4, false), (7, true), (0xa, true), (0x102, false)]
-        {
+        for (space, there) in [
+            (0, false),
+            (1, true),
+            (2, true),
+            (3, true),
+            (4, false),
+            (6, true),
+            (7, true),
+            (0xa, true),
+            (0x102, false),
+        ] {
             w.write(vsc::CONTROL, space);
             assert_eq!(w.read(vsc::CONTROL) & vsc::SUPPORTED != 0, there, "{space:#x}");
             assert_eq!(w.read(vsc::CONTROL) & 0xffff, space);
@@ -325,8 +333,14 @@ mod tests {
 
     #[test]
     fn configuration_registers() {
+        for space in [space::CR, space::CR_PROTECTED] {
+            configuration_registers_of(space);
+        }
+    }
+
+    fn configuration_registers_of(space: u32) {
         let mut r = Rig::new();
-        r.0.write(vsc::CONTROL, space::CR);
+        r.0.write(vsc::CONTROL, space);
         assert_eq!((r.get(cr::HARDWARE_ID), r.get(cr::FIRMWARE_STATUS), r.get(0x44)), (0x1_0209, 0, 0));
         r.put(cr::HARDWARE_ID, 7);
         assert_eq!(r.get(cr::HARDWARE_ID), 0x1_0209);
@@ -337,6 +351,24 @@ mod tests {
         }
         r.get(0);
         assert_eq!((r.0.read(vsc::ADDRESS) & vsc::FAILED, r.0.read(vsc::CONTROL) >> 24 & 0xf), (0, 0));
+    }
+
+    /// FreeBSD's dump: the addresses come from the space in the order of a dump, the words from the protected one.
+    #[test]
+    fn dump_of_two_spaces() {
+        let mut r = Rig::new();
+        let mut at = 0;
+        let mut seen = Vec::new();
+        while at < cr::SIZE {
+            r.0.write(vsc::CONTROL, space::CR_PROTECTED);
+            let word = r.get(at);
+            assert_eq!(r.0.read(vsc::ADDRESS) & vsc::ADDRESS_BITS, at, "reads leave the address");
+            seen.push((at, word));
+            r.0.write(vsc::CONTROL, space::SCAN);
+            r.get(at);
+            at = r.0.read(vsc::ADDRESS) & vsc::ADDRESS_BITS;
+        }
+        assert_eq!(seen, [(0, 0), (cr::FIRMWARE_STATUS, 0), (cr::HARDWARE_ID, 0x1_0209)]);
     }
 
     /// A dump goes from address to address, upwards, and ends where the space does.
