@@ -406,6 +406,8 @@ layout! {
         BDF0: 0x14 [31:16];
         /// 1 = the slot gives power enough.
         PWR_STATUS: 0x18 [18:16];
+        /// Power that the slot gives, W; 0 = not known.
+        PCI_POWER: 0x1c [11:0];
     }
 
     /// MNVQC: whether there is a lasting setting.
@@ -579,6 +581,10 @@ pub mod reset_state {
 pub mod mcam_feature {
     /// [`crate::pcie::Mpcnt`] has its group of performance.
     pub const PCIE_PERFORMANCE: u64 = 1 << 0;
+    /// [`super::Mtcap::SENSOR_MAP`].
+    pub const SENSOR_MAP: u64 = 1 << 6;
+    /// [`super::Mpein::PWR_STATUS`] and [`super::Mpein::PCI_POWER`].
+    pub const PCI_POWER: u64 = 1 << 17;
     /// [`super::Mfrl::PCI_SYNC_START`].
     pub const PCI_SYNC: u64 = 1 << 19;
     /// [`super::Mfrl::RESET_STATE`].

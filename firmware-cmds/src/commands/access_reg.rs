@@ -40,6 +40,7 @@ mod tests {
     use super::*;
     use crate::commands::testing::{Bench, register};
     use crate::port::PortLink;
+    use hca_spec::be32;
     use hca_spec::command::{Opcode, Status};
     use hca_spec::eqe::port_change;
     use hca_spec::mad::{PortInfo, port_cap};
@@ -97,6 +98,21 @@ mod tests {
             }
             assert_eq!(said(&mut b, true, 2, 7).0, Status::BadParam, "there is one port");
         }
+    }
+
+    /// MCAM tells of parts of registers that are there: a map of sensors, and what power the slot gives.
+    #[test]
+    fn features_of_management() {
+        use hca_spec::management::{Mpein, Mtcap};
+        let mut b = Bench::initialized();
+        let features = be32(&register(&mut b, 0x907f, false, &[0; 0x48]).output, 0x10 + 0x34);
+        assert_eq!(features & (1 | 1 << 6 | 1 << 17), 1 | 1 << 6 | 1 << 17);
+        let r = register(&mut b, 0x9009, false, &[0; Mtcap::SIZE]);
+        assert_eq!(Mtcap::from_prefix_or_zero(&r.output[16..]).get(Mtcap::SENSOR_MAP), 1);
+        let r = register(&mut b, 0x9050, false, &[0; Mpein::SIZE]);
+        let mpein = Mpein::from_prefix_or_zero(&r.output[16..]);
+        assert_eq!((mpein.get(Mpein::PWR_STATUS), mpein.get(Mpein::PCI_POWER)), (1, 25));
+        assert_eq!(r.output[16 + 0x1c..16 + 0x20], [0, 0, 0, 25]);
     }
 
     /// PTYS of an InfiniBand port: what a boot loader does, which wants SDR and writes the rest back as it read it.

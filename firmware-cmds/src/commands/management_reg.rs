@@ -106,6 +106,7 @@ pub(super) fn access(
 
 /// MCAM: a bit for each register of the group that there is.
 fn present(fw: &Firmware, data: &[u8]) -> Result<Vec<u8>, Failure> {
+    const ALWAYS: u64 = mcam_feature::PCIE_PERFORMANCE | mcam_feature::SENSOR_MAP | mcam_feature::PCI_POWER;
     const NO_GROUP: Failure = bad_param("MCAM: access_reg_group: there is no such group");
     let mut out = Mcam::from_prefix_or_zero(data);
     let group = out.get(Mcam::ACCESS_REG_GROUP);
@@ -120,10 +121,8 @@ fn present(fw: &Firmware, data: &[u8]) -> Result<Vec<u8>, Failure> {
     out.set(Mcam::MNG_ACCESS_REG_CAP_MASK_L, mask(first));
     out.set(Mcam::MNG_ACCESS_REG_CAP_MASK_H, mask(first.saturating_add(u64::BITS)));
     let features = match out.get(Mcam::FEATURE_GROUP) {
-        0 if asks_drivers(fw) => {
-            mcam_feature::PCIE_PERFORMANCE | mcam_feature::PCI_SYNC | mcam_feature::RESET_STATE
-        }
-        0 => mcam_feature::PCIE_PERFORMANCE,
+        0 if asks_drivers(fw) => ALWAYS | mcam_feature::PCI_SYNC | mcam_feature::RESET_STATE,
+        0 => ALWAYS,
         _ => 0,
     };
     out.set(Mcam::MNG_FEATURE_CAP_MASK_L, features).set(Mcam::MNG_FEATURE_CAP_MASK_H, 0);
@@ -391,6 +390,7 @@ fn pci_link(fw: &Firmware) -> Vec<u8> {
     out.set(Mpein::LINK_WIDTH_ENABLED, lanes.into()).set(Mpein::LINK_WIDTH_ACTIVE, lanes_now.into());
     out.set(Mpein::LINK_SPEED_ENABLED, bit(speed)).set(Mpein::LINK_SPEED_ACTIVE, bit(speed_now));
     out.set(Mpein::NUM_OF_PFS, 1).set(Mpein::PWR_STATUS, SUFFICIENT);
+    out.set(Mpein::PCI_POWER, fw.personality().pci.slot_power_watts.into());
     // Behind a port there is device 0 alone.
     out.set(Mpein::BDF0, u32::from(fw.config().bus) << 8);
     out.bytes().to_vec()
