@@ -62,6 +62,11 @@ fn short(mut c: PortCounters) -> Short {
     out
 }
 
+/// The counters of PortCounters as they are behind what selects ports and counters.
+pub(crate) fn counters(c: &PortCounters) -> impl Iterator<Item = u8> + use<> {
+    (*short(*c).bytes()).into_iter().skip(Short::SYMBOL_ERRORS.offset())
+}
+
 fn set_short(c: &mut PortCounters, select: u32, new: &Short) {
     for (bit, field, counter) in NARROW {
         if select >> bit & 1 == 1 {

@@ -3,6 +3,8 @@
 
 use std::ops::RangeInclusive;
 
+use hca_spec::eqe::{module_error, module_status};
+
 use crate::crypto::Officer;
 use crate::effect::Effect;
 use crate::flash::{Flash, Work};
@@ -62,7 +64,15 @@ pub struct Ports {
     /// Functions that the first one enables.
     pub virtual_functions: VirtualFunctions,
     /// What is in the cage of each port, which no reset changes.
-    cages: Vec<Module>,
+    cages: Vec<Cage>,
+}
+
+/// The cage of a port.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cage {
+    module: Module,
+    /// Why what is in it can't be used: [`hca_spec::eqe::module_error`].
+    trouble: Option<u32>,
 }
 
 /// Number of the chip's sensor.
@@ -95,7 +105,7 @@ impl Ports {
         let flash = Flash::new(config.personality.version);
         let mut tracer = Tracer::default();
         tracer.restart(flash.running());
-        let cages = vec![Module::default(); ports.len()];
+        let cages = vec![Cage::default(); ports.len()];
         let (sensor, pcie, sync_reset, virtual_functions) = Default::default();
         Self {
             ports,
@@ -204,13 +214,34 @@ impl Ports {
 
     /// What is in the cage of that number, from 0: that of port 1.
     pub(crate) fn in_cage(&self, cage: u32) -> Option<Module> {
-        usize::try_from(cage).ok().and_then(|cage| self.cages.get(cage)).copied()
+        self.cage(cage).map(|cage| cage.module)
+    }
+
+    fn cage(&self, cage: u32) -> Option<&Cage> {
+        usize::try_from(cage).ok().and_then(|cage| self.cages.get(cage))
+    }
+
+    /// The state of what is in the cage of that number, from 0: [`module_status`], and [`module_error`] or 0.
+    pub(crate) fn state_of_module(&self, cage: u32) -> Option<(u32, u32)> {
+        let Cage { module, trouble } = *self.cage(cage)?;
+        Some(match (module, trouble) {
+            (Module::Empty, _) => (module_status::UNPLUGGED, 0),
+            (_, Some(error)) => (module_status::ERROR, error),
+            (Module::Stuck, None) => (module_status::ERROR, module_error::BUS_STUCK),
+            (Module::Loopback | Module::Copper(_), None) => (module_status::PLUGGED, 0),
+        })
+    }
+
+    /// What is in the cage of a port can't be used any more, for that reason ([`module_error`]), or (`None`) again.
+    pub fn set_module_trouble(&mut self, port: u8, error: Option<u32>) {
+        let cage = usize::from(port).checked_sub(1).and_then(|cage| self.cages.get_mut(cage));
+        cage.into_iter().for_each(|cage| cage.trouble = error);
     }
 
     /// Something was put into the cage of a port, or taken out of it. Returns what was there.
     pub fn put_in_cage(&mut self, port: u8, module: Module) -> Option<Module> {
         let cage = usize::from(port).checked_sub(1).and_then(|cage| self.cages.get_mut(cage));
-        cage.map(|cage| std::mem::replace(cage, module))
+        cage.map(|cage| std::mem::replace(&mut cage.module, module))
     }
 
     /// The chip is so hot from now on, in degrees Celsius; `None`: as at rest. Returns the sensors of which there has to be a

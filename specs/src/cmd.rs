@@ -676,6 +676,10 @@ pub mod reg {
     pub const QCAM: u32 = 0x4019;
     /// Timers and restarts of RoCE.
     pub const ROCE_ACCL: u32 = 0x402c;
+    /// Ways of a port back to itself.
+    pub const PPLR: u32 = 0x5018;
+    /// State of a module.
+    pub const PMAOS: u32 = 0x5012;
     /// Forward error correction.
     pub const PPLM: u32 = 0x5023;
     /// What the physical layer of a port does.

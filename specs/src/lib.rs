@@ -37,8 +37,10 @@ pub mod init_segment;
 pub mod mad;
 pub mod management;
 pub mod mkc;
+pub mod module;
 pub mod nic_vport;
 pub mod pcie;
+pub mod port_counters;
 pub mod qpc;
 pub mod queue;
 pub mod register;
@@ -73,7 +75,9 @@ pub const LAYOUTS: &[(&str, &[layout::Layout])] = &[
     ("mad", mad::LAYOUTS),
     ("management", management::LAYOUTS),
     ("pcie", pcie::LAYOUTS),
+    ("port_counters", port_counters::LAYOUTS),
     ("mkc", mkc::LAYOUTS),
+    ("module", module::LAYOUTS),
     ("nic_vport", nic_vport::LAYOUTS),
     ("qpc", qpc::LAYOUTS),
     ("queue", queue::LAYOUTS),

@@ -143,18 +143,6 @@ layout! {
         UNTAGGED_BUFF: 0x8 [3:0];
     }
 
-    /// PPCNT: counters; a group of 64-bit counters begins at [`PPCNT_COUNTERS`].
-    pub struct Ppcnt[0x100] {
-        /// Port.
-        LOCAL_PORT: 0x0 [23:16];
-        /// Group: [`ppcnt_group`].
-        GRP: 0x0 [5:0];
-        /// 1 = the counters start again from 0.
-        CLR: 0x4 [31:31];
-        /// Priority or traffic class.
-        PRIO_TC: 0x4 [4:0];
-    }
-
     /// PMLP: lanes of a port and of its module.
     pub struct Pmlp[0x40] {
         /// 1 = the lanes of both directions are told apart.
@@ -167,6 +155,16 @@ layout! {
         LANE0_TX_LANE: 0x4 [19:16];
         /// The first lane's module.
         LANE0_MODULE: 0x4 [7:0];
+    }
+
+    /// PPLR: ways of a port back to itself, a bit each.
+    pub struct Pplr[0x8] {
+        /// Port.
+        LOCAL_PORT: 0x0 [23:16];
+        /// What there is.
+        LB_CAP: 0x4 [27:16];
+        /// What is wanted, one at most.
+        LB_EN: 0x4 [11:0];
     }
 
     /// PDDR: what the physical layer of a port does; a page begins at [`PDDR_PAGE`].
@@ -201,7 +199,7 @@ layout! {
     pub struct PddrTrouble[0xf8] {
         /// Kind of code that is asked for.
         GROUP_OPCODE: 0x0 [15:0];
-        /// 0 = nothing is wrong, 1 = the port was switched off, 2 = nobody answers.
+        /// 0 = nothing is wrong, 1 = the port was switched off, 2 = nobody answers; [`crate::module::module_trouble`].
         STATUS_OPCODE: 0x4 [15:0];
         /// The same in words, from here on.
         STATUS_MESSAGE: 0xc [31:0];
@@ -452,8 +450,6 @@ pub const PFCC_BY_SOFTWARE: u32 = 2;
 /// Where the buffers begin in [`Pbmc`].
 pub const PBMC_BUFFERS: usize = 0xc;
 
-/// Where a group's counters begin in [`Ppcnt`].
-pub const PPCNT_COUNTERS: usize = 0x8;
 /// Where a page begins in [`Pddr`].
 pub const PDDR_PAGE: usize = 0x8;
 
@@ -463,6 +459,10 @@ pub mod pddr_page {
     pub const OPERATION: u32 = 0;
     /// [`super::PddrTrouble`].
     pub const TROUBLE: u32 = 1;
+    /// [`crate::module::PddrModule`].
+    pub const MODULE: u32 = 3;
+    /// [`crate::module::PddrDown`].
+    pub const DOWN: u32 = 6;
 }
 
 /// [`Ptys::PROTO_MASK`]: Ethernet.
@@ -525,20 +525,16 @@ pub mod fec {
     pub const RS_528_514: u32 = 1 << 2;
 }
 
-/// Groups of counters of [`Ppcnt`].
-pub mod ppcnt_group {
-    /// IEEE 802.3 clause 30.
-    pub const IEEE_802_3: u32 = 0x0;
-    /// RFC 2863, the table of interfaces.
-    pub const RFC_2863: u32 = 0x1;
-    /// RFC 2819, statistics with a histogram of sizes.
-    pub const RFC_2819: u32 = 0x2;
-    /// Of a priority.
-    pub const PER_PRIORITY: u32 = 0x10;
-    /// The physical layer.
-    pub const PHYSICAL: u32 = 0x12;
-    /// PortCounters of InfiniBand.
-    pub const INFINIBAND: u32 = 0x20;
+/// Bits of [`Pcam::FEATURE_CAP_MASK_L`].
+pub mod pcam_feature {
+    /// [`crate::port_counters::ppcnt_group::PHYSICAL_STATISTICS`].
+    pub const PHYSICAL_STATISTICS: u64 = 1 << 0;
+    /// [`super::Pfcc`] has watermarks, and parts of it can be written.
+    pub const PFCC_MASK: u64 = 1 << 9;
+    /// [`crate::port_counters::ppcnt_group::ETHERNET_EXTENDED`] has a histogram of sizes that were sent.
+    pub const SIZES_SENT: u64 = 1 << 12;
+    /// [`super::Pfcc::BUF_OWNERSHIP`].
+    pub const BUFFER_OWNERSHIP: u64 = 1 << 44;
 }
 
 /// Rates of [`Ptys`], a bit each.
@@ -613,9 +609,6 @@ mod tests {
         let mut p = Pmlp::new();
         p.set(Pmlp::WIDTH, 4).set(Pmlp::LANE0_TX_LANE, 1);
         assert_eq!((p.bytes()[3], p.bytes()[5]), (4, 1));
-        let mut p = Ppcnt::new();
-        p.set(Ppcnt::GRP, ppcnt_group::PER_PRIORITY).set(Ppcnt::CLR, 1).set(Ppcnt::PRIO_TC, 7);
-        assert_eq!(p.bytes()[..8], [0, 0, 0, 0x10, 0x80, 0, 0, 7]);
         let mut p = Mcia::new();
         p.set(Mcia::STATUS, mcia_status::NO_MEMORY).set(Mcia::I2C_DEVICE_ADDRESS, 0x50).set(Mcia::LENGTH, 48);
         assert_eq!(p.bytes()[..0xc], [0, 0, 0, 1, 0x50, 0, 0, 0, 0, 0, 0, 48]);

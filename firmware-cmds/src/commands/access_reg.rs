@@ -100,6 +100,23 @@ mod tests {
         }
     }
 
+    /// PPLR: ports of both link layers have no way back, and take no wish for one.
+    #[test]
+    fn ports_have_no_way_back() {
+        use crate::commands::testing::ethernet;
+        use hca_spec::register::Pplr;
+        for mut b in [Bench::initialized(), Bench::initialized_with(ethernet())] {
+            let mut pplr = Pplr::new();
+            pplr.set(Pplr::LOCAL_PORT, 1).set(Pplr::LB_CAP, 2);
+            for write in [false, true] {
+                let r = register(&mut b, 0x5018, write, pplr.bytes());
+                assert_eq!((r.status(), &r.output[16..]), (Status::Ok, &[0, 1, 0, 0, 0, 0, 0, 0][..]));
+            }
+            pplr.set(Pplr::LB_EN, 2);
+            assert_eq!(register(&mut b, 0x5018, true, pplr.bytes()).status(), Status::BadParam);
+        }
+    }
+
     /// MCAM tells of parts of registers that are there: a map of sensors, and what power the slot gives.
     #[test]
     fn features_of_management() {

@@ -1,26 +1,26 @@
 //! ACCESS_REGISTER: registers that only Ethernet ports have, or that say something else there.
 //!
-//! Source: PRM "Port registers"; IEEE 802.3 clause 30, RFC 2863 and RFC 2819 for what counters count.
+//! Source: PRM "Port registers". Counters, which ports of both layers have, are in [`super::counter_reg`].
 
 use hca_spec::cmd::reg;
 use hca_spec::register::{
-    PFCC_BY_FIRMWARE, PFCC_BY_SOFTWARE, PPCNT_COUNTERS, PROTO_ETHERNET, Pbmc, Pcam, Pcmr, Pfcc, Pmlp, Pmtu,
-    Ppcnt, Pplm, Pptb, Ptys, Qcam, Qetcr, Qpdpm, Qpts, Qtct, RoceAccl, ppcnt_group,
+    PFCC_BY_FIRMWARE, PFCC_BY_SOFTWARE, PROTO_ETHERNET, Pbmc, Pcam, Pcmr, Pfcc, Pmlp, Pmtu, Pplm, Pptb, Ptys,
+    Qcam, Qetcr, Qpdpm, Qpts, Qtct, RoceAccl, pcam_feature,
 };
-use hca_spec::{be32, put_be32, put_be64};
+use hca_spec::{be32, put_be32};
 use zerocopy::FromBytes;
 
 use super::{buffer_reg, priority_reg};
 use crate::effect::Effect;
 use crate::failure::{Failure, SHORT, bad_param};
 use crate::port::error_correction::{FOUR_LANES_OF_25, LANES_OF_25, SLOW, Wanted};
-use crate::port::ethernet::{DURATION_UNIT, FCS, MAX_MTU, MTU_OVERHEAD, PriorityCounters};
-use crate::port::{Ethernet, EthernetCounters, Port};
+use crate::port::ethernet::{MAX_MTU, MTU_OVERHEAD};
+use crate::port::{Ethernet, Port};
 
 /// Least MTU that may be set: 68 bytes of IPv4 (RFC 791).
 const MIN_MTU: u16 = 68 + MTU_OVERHEAD;
 /// Registers of ports that an Ethernet port has, as PCAM tells them.
-const PRESENT: [u32; 11] = [
+const PRESENT: [u32; 16] = [
     reg::PMLP,
     reg::PMTU,
     reg::PTYS,
@@ -29,7 +29,12 @@ const PRESENT: [u32; 11] = [
     reg::PPCNT,
     reg::PPTB,
     reg::PBMC,
+    reg::PMAOS,
+    reg::PPLR,
     reg::PPLM,
+    reg::SLTP,
+    reg::SLRG,
+    reg::PDDR,
     reg::PCMR,
     reg::PCAM,
 ];
@@ -40,7 +45,6 @@ pub(super) fn length(register: u32) -> Option<usize> {
         reg::PMTU => Pmtu::SIZE,
         reg::PTYS => Ptys::SIZE,
         reg::PFCC => Pfcc::SIZE,
-        reg::PPCNT => Ppcnt::SIZE,
         reg::PMLP => Pmlp::SIZE,
         reg::PCMR => Pcmr::SIZE,
         reg::PCAM => Pcam::SIZE,
@@ -62,7 +66,6 @@ pub(super) fn names_a_port(register: u32) -> bool {
     matches!(
         register,
         reg::PFCC
-            | reg::PPCNT
             | reg::PMLP
             | reg::PCMR
             | reg::PPLM
@@ -104,7 +107,6 @@ pub(super) fn access(
         reg::PMTU => on(port, write, value, mtu),
         reg::PTYS => on(port, write, value, rates),
         reg::PFCC => on(port, write, value, flow_control),
-        reg::PPCNT => on(port, write, value, counters),
         reg::PMLP => on(port, write, value, lanes),
         reg::PCMR => on(port, write, value, checks),
         reg::PPLM => on(port, write, value, correction),
@@ -259,130 +261,6 @@ fn acceleration(port: &mut Port, write: bool, value: &mut RoceAccl) -> Result<()
     Ok(())
 }
 
-fn counters(port: &mut Port, write: bool, value: &mut Ppcnt) -> Result<(), Failure> {
-    const GROUP: Failure = bad_param("PPCNT: grp: the adapter does not have the group of counters");
-    const PRIORITY: Failure = bad_param("PPCNT: prio_tc is beyond the priorities");
-    if write {
-        return Err(READ_ONLY.of(reg::PPCNT));
-    }
-    let c = ethernet(port)?.counters;
-    let (group, priority) = (value.get(Ppcnt::GRP), value.get(Ppcnt::PRIO_TC));
-    let clear = value.get(Ppcnt::CLR) == 1;
-    let bytes = value.bytes_mut().get_mut(PPCNT_COUNTERS..).unwrap_or_default();
-    bytes.fill(0);
-    let mut put = |counters: &[(usize, u64)]| counters.iter().for_each(|(at, n)| put_be64(bytes, *at, *n));
-    match group {
-        ppcnt_group::IEEE_802_3 => put(&ieee_802_3(&c)),
-        ppcnt_group::RFC_2863 => put(&rfc_2863(&c)),
-        ppcnt_group::RFC_2819 => put(&rfc_2819(&c)),
-        ppcnt_group::PER_PRIORITY => {
-            let of = |all: &[PriorityCounters]| all.get(priority as usize).copied();
-            let none = PRIORITY.got(priority);
-            put(&per_priority(&of(&c.rx.priorities).ok_or(none)?, &of(&c.tx.priorities).ok_or(none)?));
-        }
-        ppcnt_group::PHYSICAL => {
-            /// Behind 64-bit counters of errors, of which there are none.
-            const LINK_DOWN_EVENTS: usize = 0xc0;
-            put_be32(bytes, LINK_DOWN_EVENTS, c.link_down_events);
-        }
-        ppcnt_group::INFINIBAND => infiniband(&c, bytes),
-        other => return Err(GROUP.got(other)),
-    }
-    if clear {
-        ethernet(port)?.counters = EthernetCounters::default();
-    }
-    Ok(())
-}
-
-/// Bytes of frames with their frame check sequences.
-fn with_fcs(octets: u64, frames: u64) -> u64 {
-    octets.wrapping_add(frames.wrapping_mul(FCS))
-}
-
-fn ieee_802_3(c: &EthernetCounters) -> [(usize, u64); 14] {
-    [
-        (0x00, c.tx.frames),
-        (0x08, c.rx.frames),
-        (0x10, c.fcs_errors),
-        (0x20, with_fcs(c.tx.octets, c.tx.frames)),
-        (0x28, with_fcs(c.rx.octets, c.rx.frames)),
-        (0x30, c.tx.multicast),
-        (0x38, c.tx.broadcast),
-        (0x40, c.rx.multicast),
-        (0x48, c.rx.broadcast),
-        (0x60, c.oversize),
-        (0x70, c.tx.control),
-        (0x78, c.rx.control),
-        (0x88, c.rx.pause),
-        (0x90, c.tx.pause),
-    ]
-}
-
-fn rfc_2863(c: &EthernetCounters) -> [(usize, u64); 12] {
-    [
-        (0x00, with_fcs(c.rx.octets, c.rx.frames)),
-        (0x08, c.rx.unicast),
-        (0x10, c.rx.discards),
-        (0x18, c.rx.errors),
-        (0x28, with_fcs(c.tx.octets, c.tx.frames)),
-        (0x30, c.tx.unicast),
-        (0x38, c.tx.discards),
-        (0x40, c.tx.errors),
-        (0x48, c.rx.multicast),
-        (0x50, c.rx.broadcast),
-        (0x58, c.tx.multicast),
-        (0x60, c.tx.broadcast),
-    ]
-}
-
-fn rfc_2819(c: &EthernetCounters) -> Vec<(usize, u64)> {
-    /// The histogram.
-    const SIZES: usize = 0x58;
-    let mut counters = vec![
-        (0x00, c.rx.discards),
-        (0x08, with_fcs(c.rx.octets, c.rx.frames)),
-        (0x10, c.rx.frames),
-        (0x18, c.rx.broadcast),
-        (0x20, c.rx.multicast),
-        (0x28, c.fcs_errors),
-        (0x30, c.undersize),
-        (0x38, c.oversize),
-    ];
-    counters.extend((SIZES..).step_by(8).zip(c.rx_sizes));
-    counters
-}
-
-fn per_priority(rx: &PriorityCounters, tx: &PriorityCounters) -> [(usize, u64); 12] {
-    [
-        (0x00, with_fcs(rx.octets, rx.frames)),
-        (0x20, rx.frames),
-        (0x28, with_fcs(tx.octets, tx.frames)),
-        (0x48, tx.frames),
-        (0x50, rx.pause),
-        (0x58, rx.pause_duration / DURATION_UNIT),
-        (0x60, tx.pause),
-        (0x68, tx.pause_duration / DURATION_UNIT),
-        (0x70, rx.pause_transition),
-        (0x78, rx.discards),
-        (0x80, tx.stall_minor),
-        (0x88, tx.stall_critical),
-    ]
-}
-
-/// PortCounters (IBTA 16.1.3.5), as far as an Ethernet port has something to tell; they stop at their ends.
-fn infiniband(c: &EthernetCounters, bytes: &mut [u8]) {
-    /// Four bytes: symbol errors, recoveries, and how often the link went down.
-    const LINK_DOWNED: usize = 0x0;
-    /// Two bytes: packets with errors.
-    const RCV_ERRORS: usize = 0x4;
-    /// Lower two bytes: packets that could not leave.
-    const XMIT_DISCARDS: usize = 0x8;
-    let short = |n: u64| u32::from(u16::try_from(n).unwrap_or(u16::MAX));
-    put_be32(bytes, LINK_DOWNED, c.link_down_events.min(0xff));
-    put_be32(bytes, RCV_ERRORS, short(c.rx.errors) << 16);
-    put_be32(bytes, XMIT_DISCARDS, short(c.tx.discards));
-}
-
 fn lanes(port: &mut Port, write: bool, value: &mut Pmlp) -> Result<(), Failure> {
     if write {
         return Err(READ_ONLY.of(reg::PMLP));
@@ -455,13 +333,13 @@ fn present(_: &mut Port, write: bool, value: &mut Pcam) -> Result<(), Failure> {
     let mut out = Pcam::new();
     let (features, registers) = (value.get(Pcam::FEATURE_GROUP), value.get(Pcam::ACCESS_REG_GROUP));
     out.set(Pcam::FEATURE_GROUP, features).set(Pcam::ACCESS_REG_GROUP, registers);
-    /// Parts of PFCC can be written, and it has watermarks.
-    const PFCC_MASK: u64 = 1 << 9;
-    /// PFCC says who divides the receive buffers.
-    const BUFFER_OWNERSHIP: u64 = 1 << 44;
     // Other groups have nothing.
     if features == 0 {
-        out.set(Pcam::FEATURE_CAP_MASK_L, PFCC_MASK | BUFFER_OWNERSHIP);
+        let mask = pcam_feature::PHYSICAL_STATISTICS
+            | pcam_feature::SIZES_SENT
+            | pcam_feature::PFCC_MASK
+            | pcam_feature::BUFFER_OWNERSHIP;
+        out.set(Pcam::FEATURE_CAP_MASK_L, mask);
     }
     if registers == 0 {
         let mask = PRESENT.iter().fold(0u128, |mask, register| mask | 1 << (register - FIRST));

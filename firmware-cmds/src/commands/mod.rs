@@ -11,6 +11,7 @@ mod access_reg;
 mod buffer_reg;
 mod call;
 mod congestion;
+mod counter_reg;
 mod cq;
 mod crypto;
 mod dct;

@@ -1,7 +1,8 @@
-//! MCIA: the memory of what is in a cage, whichever link layer its port has. Source: PRM "MCIA"; the mlx5 driver
-//! (`port.c`) for what it reads; [`crate::module`] for the memory.
+//! What is in a cage, whichever link layer its port has: its memory (MCIA), and its state (PMAOS). Source: PRM "MCIA", "PMAOS"; the mlx5
+//! driver (`port.c`), illumos' mlxcx and mstflint (`mlxlink`) for what they read; [`crate::module`] for the memory.
 
 use hca_spec::cmd::reg;
+use hca_spec::module::{ADMIN_ENABLED, EVENTS_ALWAYS, Pmaos};
 use hca_spec::register::{MCIA_DATA, Mcia, mcia_status};
 
 use crate::failure::{Failure, bad_param};
@@ -51,10 +52,34 @@ pub(super) fn access(ports: &Ports, write: bool, value: &mut [u8]) -> Result<(),
     Ok(())
 }
 
+/// Reads or writes PMAOS: `value` is what came and what goes back. Events of modules are told always, whatever is chosen.
+pub(super) fn state(ports: &Ports, write: bool, value: &mut [u8]) -> Result<(), Failure> {
+    const MODULE: Failure = bad_param("PMAOS: module: the adapter has no such cage");
+    const POWER: Failure = bad_param("PMAOS: admin_status, rst: modules can't be switched off or reset");
+    let head = Pmaos::from_prefix_or_zero(value);
+    let cages = ports.numbers().len() as u64;
+    let module = head.get(Pmaos::MODULE);
+    let (status, error) =
+        ports.state_of_module(module).ok_or(MODULE.got(module).limit(cages.saturating_sub(1)))?;
+    let wanted = head.get(Pmaos::ADMIN_STATUS);
+    let changes = head.get(Pmaos::ASE) == 1 && wanted != ADMIN_ENABLED;
+    if write && (changes || head.get(Pmaos::RST) == 1) {
+        return Err(POWER.got(wanted).limit(ADMIN_ENABLED));
+    }
+    let mut out = Pmaos::new();
+    out.set(Pmaos::MODULE, module).set(Pmaos::ADMIN_STATUS, ADMIN_ENABLED).set(Pmaos::OPER_STATUS, status);
+    out.set(Pmaos::ERROR_TYPE, error).set(Pmaos::E, EVENTS_ALWAYS);
+    value.iter_mut().zip(out.bytes()).for_each(|(to, from)| *to = *from);
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use hca_spec::cmd::reg;
     use hca_spec::command::Status;
+    use hca_spec::eqe::{module_error, module_status};
+    use hca_spec::layout::Field;
+    use hca_spec::module::Pmaos;
     use hca_spec::register::{Mcia, mcia_status};
 
     use super::super::testing::{Bench, ethernet, register};
@@ -91,6 +116,47 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// PMAOS, on ports of both link layers; of what was put in last.
+    #[test]
+    fn state_of_what_is_in_the_cage() {
+        let cable = Copper { most: PortLink::default(), metres: 1, serial: 7 };
+        for mut b in [Bench::initialized(), Bench::initialized_with(ethernet())] {
+            for (module, trouble, state) in [
+                (Module::Loopback, None, (module_status::PLUGGED, 0)),
+                (Module::Copper(cable), None, (module_status::PLUGGED, 0)),
+                (Module::Empty, None, (module_status::UNPLUGGED, 0)),
+                (Module::Stuck, None, (module_status::ERROR, module_error::BUS_STUCK)),
+                (Module::Copper(cable), Some(6), (module_status::ERROR, module_error::HIGH_TEMPERATURE)),
+                (Module::Empty, Some(6), (module_status::UNPLUGGED, 0)),
+            ] {
+                b.fw.ports.put_in_cage(1, module);
+                b.fw.ports.set_module_trouble(1, trouble);
+                let r = register(&mut b, reg::PMAOS, false, &[0; 0x10]);
+                let told = Pmaos::from_prefix_or_zero(&r.output[16..]);
+                assert_eq!((r.status(), r.output.len()), (Status::Ok, 16 + 0x10));
+                assert_eq!((told.get(Pmaos::OPER_STATUS), told.get(Pmaos::ERROR_TYPE)), state);
+                assert_eq!((told.get(Pmaos::ADMIN_STATUS), told.get(Pmaos::E)), (1, 1));
+            }
+        }
+    }
+
+    #[test]
+    fn modules_are_always_on() {
+        let mut b = Bench::initialized();
+        let mut ask = |write, set: &[(Field<Pmaos>, u32)]| {
+            let mut p = Pmaos::new();
+            set.iter().for_each(|(field, value)| _ = p.set(*field, *value));
+            register(&mut b, reg::PMAOS, write, p.bytes()).status()
+        };
+        assert_eq!(ask(false, &[(Pmaos::MODULE, 1)]), Status::BadParam, "there is one cage");
+        assert_eq!(ask(true, &[(Pmaos::ADMIN_STATUS, 2)]), Status::Ok, "nothing is changed");
+        assert_eq!(ask(true, &[(Pmaos::ADMIN_STATUS, 1), (Pmaos::ASE, 1)]), Status::Ok, "it is so");
+        assert_eq!(ask(true, &[(Pmaos::ADMIN_STATUS, 2), (Pmaos::ASE, 1)]), Status::BadParam);
+        assert_eq!(ask(true, &[(Pmaos::ADMIN_STATUS, 3), (Pmaos::ASE, 1)]), Status::BadParam);
+        assert_eq!(ask(true, &[(Pmaos::RST, 1)]), Status::BadParam);
+        assert_eq!(ask(true, &[(Pmaos::EE, 1), (Pmaos::E, 0)]), Status::Ok, "events are told all the same");
     }
 
     #[test]

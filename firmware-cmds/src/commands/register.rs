@@ -6,10 +6,12 @@
 use hca_spec::cmd::reg;
 use hca_spec::command::Status;
 use hca_spec::mad::PortInfo;
-use hca_spec::register::{Mlcr, Pddr, Ptys, Slrg, Sltp};
+use hca_spec::module::Pmaos;
+use hca_spec::port_counters::Ppcnt;
+use hca_spec::register::{Mlcr, Pddr, Pplr, Ptys, Slrg, Sltp};
 use hca_spec::{be32, put_be32};
 
-use super::{crypto, dump_reg, ethernet_reg, management_reg, module_reg, pddr, tracer_reg};
+use super::{counter_reg, crypto, dump_reg, ethernet_reg, management_reg, module_reg, pddr, tracer_reg};
 use crate::effect::Effect;
 use crate::failure::{Failure, bad_param};
 use crate::firmware::Firmware;
@@ -61,6 +63,9 @@ fn length(register: u32, kind: PortKind) -> Option<usize> {
         _ if of_ethernet.is_some() => return of_ethernet,
         reg::HOST_ENDIANNESS | reg::PAOS => 0x10,
         reg::NODE_DESC => 0x40,
+        reg::PPCNT => Ppcnt::SIZE,
+        reg::PMAOS => Pmaos::SIZE,
+        reg::PPLR => Pplr::SIZE,
         reg::PDDR => Pddr::SIZE,
         reg::SLTP => Sltp::SIZE,
         reg::SLRG => Slrg::SIZE,
@@ -130,6 +135,8 @@ pub(super) fn access(
             | reg::PVLC
             | reg::PTYS
             | reg::PAOS
+            | reg::PPCNT
+            | reg::PPLR
             | reg::PDDR
             | reg::SLTP
             | reg::SLRG
@@ -138,6 +145,7 @@ pub(super) fn access(
     let port = if of_a_port { be32(data, 0) >> PORT_SHIFT & 0xff } else { 0 };
     let missing = PORT.of(register).got(port).limit(fw.ports.numbers().len() as u64);
     let number = fw.ports.named(port).ok_or(missing)?;
+    let module = pddr::Cage::of(&fw.ports, number);
     let port = fw.ports.port_mut(number).ok_or(missing)?;
     let mut value = [0; MAX_REGISTER];
     value.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
@@ -155,7 +163,10 @@ pub(super) fn access(
         (reg::NODE_DESC, false) => {
             value.iter_mut().zip(port.node_description()).for_each(|(to, from)| *to = *from);
         }
-        (reg::PDDR, false) => pddr::read(port, &mut value)?,
+        (reg::PPCNT, write) => counter_reg::access(port, write, &mut value)?,
+        (reg::PDDR, false) => pddr::read(port, module, &mut value)?,
+        (reg::PPLR, write) => way_back(write, &mut value)?,
+        (reg::PMAOS, write) => module_reg::state(&fw.ports, write, &mut value)?,
         // The model has no transmitters and receivers: behind port and lane are zeros.
         (reg::MCIA, write) => module_reg::access(&fw.ports, write, value.get_mut(..len).unwrap_or_default())?,
         (reg::SLTP | reg::SLRG, false) => value.iter_mut().skip(4).for_each(|byte| *byte = 0),
@@ -195,6 +206,18 @@ fn port_state(
     let admin = state(!port.is_disabled());
     let operational = state(port.state != hca_spec::mad::port_state::DOWN);
     put_be32(value, 0, word & 0xffff_0000 | admin << ADMIN_SHIFT | operational);
+    Ok(())
+}
+
+/// PPLR: no port leads its packets back by itself; a plug in its cage does.
+fn way_back(write: bool, value: &mut [u8]) -> Result<(), Failure> {
+    const NONE: Failure = bad_param("PPLR: lb_en must be 0: ports have no way back");
+    let mut pplr = Pplr::from_prefix_or_zero(value);
+    if write && pplr.get(Pplr::LB_EN) != 0 {
+        return Err(NONE.got(pplr.get(Pplr::LB_EN)));
+    }
+    pplr.set(Pplr::LB_CAP, 0).set(Pplr::LB_EN, 0);
+    value.iter_mut().zip(pplr.bytes()).for_each(|(to, from)| *to = *from);
     Ok(())
 }
 

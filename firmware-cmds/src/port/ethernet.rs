@@ -212,6 +212,8 @@ pub struct EthernetCounters {
     pub tx: DirectionCounters,
     /// Frames that came, by size with frame check sequence: 64, 65 to 127, .. 1518, 2047, 4095, 8191, 10239 bytes.
     pub rx_sizes: [u64; SIZES],
+    /// The same of frames that were sent.
+    pub tx_sizes: [u64; SIZES],
     /// Frames that came with a wrong frame check sequence.
     pub fcs_errors: u64,
     /// Frames that came and were shorter than 64 bytes.
@@ -230,20 +232,26 @@ pub struct EthernetCounters {
     pub link_down_events: u32,
 }
 
+/// Counts a frame of so many bytes without its frame check sequence in a histogram.
+fn count_size(sizes: &mut [u64; SIZES], octets: u64) {
+    let size = octets.saturating_add(FCS);
+    let class = SIZE_CLASSES.iter().position(|most| size <= *most).unwrap_or(SIZES - 1);
+    if let Some(count) = sizes.get_mut(class) {
+        add(count, 1);
+    }
+}
+
 impl EthernetCounters {
     /// Counts a good frame that came, of so many bytes without its frame check sequence.
     pub fn received(&mut self, class: FrameClass, octets: u64, priority: u8) {
         self.rx.count(class, octets, priority);
-        let size = octets.saturating_add(FCS);
-        let class = SIZE_CLASSES.iter().position(|most| size <= *most).unwrap_or(SIZES - 1);
-        if let Some(count) = self.rx_sizes.get_mut(class) {
-            add(count, 1);
-        }
+        count_size(&mut self.rx_sizes, octets);
     }
 
     /// Counts a frame that was sent, of so many bytes without its frame check sequence.
     pub fn sent(&mut self, class: FrameClass, octets: u64, priority: u8) {
         self.tx.count(class, octets, priority);
+        count_size(&mut self.tx_sizes, octets);
     }
 }
 
@@ -417,7 +425,12 @@ mod tests {
             let before = c.rx_sizes[class];
             c.received(FrameClass::of([0xff; 6]), octets, 7);
             assert_eq!(c.rx_sizes[class], before + 1, "{octets}");
+            let before = c.tx_sizes;
+            c.sent(FrameClass::Unicast, octets, 9);
+            let counted = c.tx_sizes.iter().zip(before).position(|(now, before)| *now != before);
+            assert_eq!(counted, Some(class), "{octets}");
         }
+        c.tx = DirectionCounters::default();
         c.sent(FrameClass::of([1, 0, 0, 0, 0, 0]), 100, 3);
         c.sent(FrameClass::of(MAC), 50, 9);
         c.tx.count_roce(FrameClass::Unicast, 50);

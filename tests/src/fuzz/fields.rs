@@ -88,7 +88,7 @@ fn fields_of(input: &[u8]) -> Vec<Place> {
 }
 
 /// Registers and their structures, of those that have one.
-const STRUCTURES: [(u32, &str); 45] = [
+const STRUCTURES: [(u32, &str); 47] = [
     (reg::MCQS, "Mcqs"),
     (reg::MQIS, "Mqis"),
     (reg::MTCAP, "Mtcap"),
@@ -112,6 +112,8 @@ const STRUCTURES: [(u32, &str); 45] = [
     (reg::QPDPM, "Qpdpm"),
     (reg::ROCE_ACCL, "RoceAccl"),
     (reg::PDDR, "Pddr"),
+    (reg::PMAOS, "Pmaos"),
+    (reg::PPLR, "Pplr"),
     (reg::SLTP, "Sltp"),
     (reg::SLRG, "Slrg"),
     (reg::MLCR, "Mlcr"),

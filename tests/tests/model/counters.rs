@@ -1,9 +1,12 @@
 //! Counters of queue pairs: each number comes from the transport that it is about.
 
-use hca_driver::{InitAttr, RtsAttr, SendRequest};
+use hca_driver::{Hca, InitAttr, RtsAttr, SendRequest};
 use hca_model::{HcaId, Ps};
 use hca_spec::caps::General;
+use hca_spec::cmd::{AccessRegIn, reg};
+use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::cqe::Syndrome;
+use hca_spec::port_counters::{LongPortCounters, PPCNT_COUNTERS, Ppcnt, ppcnt_group};
 use hca_tests::counters::port_counters;
 use hca_tests::in_process::ModelBus;
 use hca_tests::pair::{Options, PORT, Pair, pattern};
@@ -159,6 +162,21 @@ pub(crate) fn all_counters_are_of_one_source() {
     let port = port_counters(&mut pair.hcas[0], PORT).expect("PortCounters");
     assert_eq!(u64::from(port.xmit_packets), counters(0).ports[0].xmit_packets);
     assert_eq!(u64::from(port.rcv_packets), counters(0).ports[0].rcv_packets);
+    let register = |hca: &mut Hca<ModelBus>, op_mod, group, clear| {
+        let mut input = AccessRegIn::new();
+        input.set(AccessRegIn::REGISTER_ID, reg::PPCNT);
+        let mut ppcnt = Ppcnt::new();
+        ppcnt.set(Ppcnt::LOCAL_PORT, PORT.into()).set(Ppcnt::GRP, group).set(Ppcnt::CLR, clear);
+        let input = [input.bytes(), &ppcnt.bytes()[..]].concat();
+        let size = OutHeader::SIZE + Ppcnt::SIZE;
+        let out = hca.execute(Opcode::AccessReg, op_mod, input, size).expect("PPCNT");
+        LongPortCounters::from_prefix_or_zero(&out[OutHeader::SIZE + PPCNT_COUNTERS..])
+    };
+    let long = register(&mut pair.hcas[0], 1, ppcnt_group::INFINIBAND_LONG, 0);
+    let port = counters(0).ports[0];
+    assert_eq!(long.get(LongPortCounters::PORT_XMIT_PKTS), port.xmit_packets);
+    assert_eq!(long.get(LongPortCounters::PORT_RCV_PKTS), port.rcv_packets);
+    assert_eq!(long.get(LongPortCounters::PORT_XMIT_DATA), port.xmit_data);
     let sets = pair.hcas[1].counters(set).expect("QUERY_Q_COUNTER");
     for (counter, sum) in counters(1).q_counters {
         assert_eq!(u64::from(sets.at(counter as usize)), sum, "{counter:?}");
@@ -166,6 +184,9 @@ pub(crate) fn all_counters_are_of_one_source() {
     assert_eq!(u64::from(sets.at(WRITES)), WRITES_DONE);
     assert_eq!(u64::from(sets.at(0x40)), receiver.duplicates);
     pair.hcas[1].destroy_counters(set).expect("DEALLOC_Q_COUNTER");
+    register(&mut pair.hcas[0], 0, ppcnt_group::ALL, 1);
+    let cleared = port_counters(&mut pair.hcas[0], PORT).expect("PortCounters");
+    assert_eq!((cleared.xmit_packets, counters(0).ports[0].xmit_data), (0, 0), "for the agent, too");
     close(pair);
     let gone = simulation.world(|w, _| w.counters(HcaId(0)).expect("an adapter"));
     assert_eq!(gone.qps, [], "queue pairs that are gone are not told of");

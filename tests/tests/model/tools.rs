@@ -177,7 +177,18 @@ fn anything_in_the_window() {
     ];
     let places =
         [icmd::CONTROL, icmd::MAILBOX, icmd::MAILBOX + 0x33c, icmd::MAILBOX + 0x340, cr::HARDWARE_ID];
-    let registers = [reg::MNVDA, reg::MCC, reg::MCDA, reg::MCQI, reg::MTMP, reg::PTYS, reg::PAOS, reg::PDDR];
+    let registers = [
+        reg::MNVDA,
+        reg::MCC,
+        reg::MCDA,
+        reg::MCQI,
+        reg::MTMP,
+        reg::PTYS,
+        reg::PAOS,
+        reg::PDDR,
+        reg::PMAOS,
+        reg::PPCNT,
+    ];
     for seed in 1..=40u64 {
         let mut world = worlds::two(0.0, seed);
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -44,7 +44,8 @@ impl ModuleError {
         Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, error)| error)
     }
 
-    fn code(self) -> u32 {
+    /// Its code in events and registers: [`module_error`].
+    pub(crate) fn code(self) -> u32 {
         match self {
             Self::PowerBudget => module_error::POWER_BUDGET,
             Self::LongRange => module_error::LONG_RANGE,

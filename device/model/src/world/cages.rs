@@ -56,6 +56,9 @@ impl World {
             end.failed = error;
         }
         link.into_iter().for_each(|link| self.fill_cages(link));
+        if let Some(hca) = self.hcas.get_mut(hca.0) {
+            hca.chip.managed.set_module_trouble(port, error.map(ModuleError::code));
+        }
         let change = error.map_or(ModuleChange::Plugged, ModuleChange::Failed);
         if is_there {
             self.act(self.now, hca.into(), |function, now| function.core.tell_of_module(now, port, change));

@@ -29,7 +29,7 @@ const BASES: usize = 12;
 /// How many forms are written.
 const FIRST: usize = 4;
 /// What else reads say: register, field, value.
-const SAID: [(&str, &str, u64); 9] = [
+const SAID: [(&str, &str, u64); 10] = [
     ("MCQI", "data_size", 124),
     ("MCIA", "size", 48),
     ("MCIA", "i2c_device_address", 0x50),
@@ -39,6 +39,7 @@ const SAID: [(&str, &str, u64); 9] = [
     ("MCDA", "size", 4),
     ("PTYS", "proto_mask", 1),
     ("MTMP", "mte", 1),
+    ("PPCNT", "grp", 0x10),
 ];
 /// Least bytes that are sent of a register.
 const ROOM: usize = 0x100;

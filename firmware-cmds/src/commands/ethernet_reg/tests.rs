@@ -1,9 +1,8 @@
 use super::*;
-use crate::commands::testing::{Answer, Bench, ethernet, register};
-use crate::port::{FrameClass, PortLink};
+use crate::commands::testing::{Bench, ethernet, register};
+use crate::port::PortLink;
 use hca_spec::command::Status;
 use hca_spec::register::eth_proto;
-use hca_spec::{be32, be64};
 
 fn bench() -> Bench {
     let mut b = Bench::initialized_with(ethernet());
@@ -81,37 +80,6 @@ fn pause_and_priorities() {
 }
 
 #[test]
-fn groups_of_counters() {
-    let mut b = bench();
-    let c = &mut b.fw.ports.port_mut(1).unwrap().ethernet_mut().unwrap().counters;
-    c.received(FrameClass::Unicast, 60, 5);
-    c.received(FrameClass::Broadcast, 1514, 0);
-    c.sent(FrameClass::Multicast, 100, 0);
-    c.link_down_events = 3;
-    let read = |b: &mut Bench, group, priority, clear| {
-        let mut p = Ppcnt::new();
-        p.set(Ppcnt::LOCAL_PORT, 1).set(Ppcnt::GRP, group).set(Ppcnt::PRIO_TC, priority);
-        p.set(Ppcnt::CLR, clear);
-        register(b, reg::PPCNT, false, p.bytes())
-    };
-    let at = |r: &Answer, at: usize| be64(&r.output, 0x18 + at);
-    let r = read(&mut b, 0, 0, 0);
-    assert_eq!((at(&r, 0), at(&r, 8), at(&r, 0x28), at(&r, 0x30), at(&r, 0x48)), (1, 2, 1582, 1, 1));
-    let r = read(&mut b, 1, 0, 0);
-    assert_eq!((at(&r, 0), at(&r, 8), at(&r, 0x28), at(&r, 0x50), at(&r, 0x58)), (1582, 1, 104, 1, 1));
-    let r = read(&mut b, 2, 0, 0);
-    assert_eq!((at(&r, 0x10), at(&r, 0x18), at(&r, 0x58), at(&r, 0x80)), (2, 1, 1, 1));
-    let r = read(&mut b, 0x10, 5, 0);
-    assert_eq!((at(&r, 0), at(&r, 0x20)), (64, 1));
-    assert_eq!(read(&mut b, 0x10, 8, 0).status(), Status::BadParam);
-    assert_eq!(be32(&read(&mut b, 0x12, 0, 0).output, 0x18 + 0xc0), 3);
-    assert_eq!(be32(&read(&mut b, 0x20, 0, 1).output, 0x18), 3, "and clears");
-    assert_eq!(at(&read(&mut b, 0, 0, 0), 8), 0);
-    assert_eq!(read(&mut b, 0x3f, 0, 0).status(), Status::BadParam);
-    assert_eq!(register(&mut b, reg::PPCNT, true, &[0; 0x100]).status(), Status::BadParam);
-}
-
-#[test]
 fn module_and_checks() {
     let mut b = bench();
     let r =
@@ -125,7 +93,23 @@ fn module_and_checks() {
     assert_eq!(register(&mut b, reg::PCMR, true, p.bytes()).status(), Status::Ok);
     let r = register(&mut b, reg::PCAM, false, &[0; 0x50]);
     let low = be32(&r.output, 0x10 + 0x14);
-    assert_eq!(low, 0b1_1001_1101_1100, "PMLP, PMTU, PTYS, PAOS, PFCC, PPCNT, PPTB, PBMC");
+    assert_eq!(
+        low, 0b1_0000_0100_0001_1001_1101_1100,
+        "PMLP, PMTU, PTYS, PAOS, PFCC, PPCNT, PPTB, PBMC, PMAOS, PPLR"
+    );
+    let is_named = |bit: &u32| {
+        let word = 3 - *bit as usize / 32;
+        be32(&r.output, 0x18 + 4 * word) >> (bit % 32) & 1 == 1
+    };
+    let named: Vec<u32> = (0..128).filter(is_named).map(|bit| 0x5000 + bit).collect();
+    let mut present = PRESENT.to_vec();
+    present.sort_unstable();
+    assert_eq!(named, present);
+    for id in named {
+        assert_eq!(register(&mut b, id, false, &[0; 4]).status(), Status::Ok, "{id:#x}");
+    }
+    let features = be32(&r.output, 0x10 + 0x34);
+    assert_eq!(features & 0x1001, 0x1001, "statistics of the physical layer, sizes that were sent");
     for read_only in [reg::PMLP, reg::PCAM] {
         assert_eq!(register(&mut b, read_only, true, &[0; 0x90]).status(), Status::BadParam);
     }
@@ -166,7 +150,7 @@ fn each_layer_has_its_own() {
     // The driver asks for modules on ports of both.
     let r = register(&mut b, reg::PMLP, false, &[0; 0x40]);
     assert_eq!((r.status(), r.output[0x13]), (Status::Ok, 4), "lanes");
-    for other in [reg::PFCC, reg::PPCNT, reg::PCMR, reg::PCAM] {
+    for other in [reg::PFCC, reg::PCMR, reg::PCAM] {
         assert_eq!(register(&mut b, other, false, &[0; 0x100]).status(), Status::BadParam);
     }
 }

@@ -539,6 +539,13 @@ fn hashed(tirc: &mut Tirc, rqt: u32, selector: u32) {
     tirc.set(Tirc::RX_HASH_FIELD_OUTER, selector);
 }
 
+/// PPCNT of port 1.
+fn counters(group: u8) -> [u8; 0x100] {
+    let mut ppcnt = [0; 0x100];
+    (ppcnt[1], ppcnt[3]) = (1, group);
+    ppcnt
+}
+
 /// OpenBSD's mcx: the virtual port gets its MTU before the driver knows one; the send queue's record is given by the address of its
 /// counter; CREATE_SQ's length goes beyond its one mailbox; destinations have one word.
 #[test]
@@ -548,6 +555,8 @@ pub(crate) fn a_driver_that_brings_up_ethernet_queues_as_openbsds_mcx_does() {
         s.set_vport(0);
         s.create_eq(0, 1 << 8 | 1 << 9 | 1 << 0xa | 1 << 0xb);
         let mtu = s.read_register(reg::PMTU, &[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 16);
+        // Counters of RFC 3635.
+        s.read_register(reg::PPCNT, &counters(3), 0x100);
         assert!(be32(&mtu, 20) >> 16 > 1500);
         s.create_eq(1, 0);
         s.create_cq(0, LOG_QUEUE);
@@ -619,6 +628,8 @@ pub(crate) fn a_driver_that_brings_up_ethernet_queues_as_illumos_mlxcx_does() {
             data[..4].copy_from_slice(&[0, 1, 0, 4]);
             s.read_register(register, &data, 0x40);
         }
+        let module = s.read_register(reg::PMAOS, &[0; 0x10], 0x10);
+        assert_eq!(module[0x13] & 0xf, 1, "plugged and enabled");
         let root = s.create_table(0);
         s.set_root(root);
         let broadcast = s.create_group(root, [0, 0], |m| {
@@ -718,6 +729,10 @@ pub(crate) fn a_driver_that_brings_up_ethernet_queues_as_freebsds_does() {
         assert!(s.manner.own_key);
         s.lkey = key << 8;
         s.set_vport(1522);
+        // Read all the time: extended counters, and statistics of the physical layer.
+        for group in [5, 0x16] {
+            s.read_register(reg::PPCNT, &counters(group), 0x100);
+        }
         // VXLAN at the ports that its user has, the usual one among them.
         for port in [4789, 8472] {
             let mut add = hca_spec::cmd::VxlanUdpDportIn::new();

@@ -8,6 +8,7 @@ use hca_spec::cmd::{AccessRegIn, reg};
 use hca_spec::command::{Opcode, OutHeader};
 use hca_spec::eqe::{module_error, module_status, port_change};
 use hca_spec::management::Mtmp;
+use hca_spec::module::Pmaos;
 use hca_spec::register::{Mcia, mcia_status};
 use hca_tests::in_process::{ModelBus, Simulation};
 use hca_tests::pair::{Options, Pair};
@@ -49,6 +50,12 @@ fn cage(hca: &mut Hca<ModelBus>) -> u32 {
     Mcia::from_prefix_or_zero(&access(hca, reg::MCIA, false, &value)).get(Mcia::STATUS)
 }
 
+/// What PMAOS says of it: the event that a driver had last.
+fn state(hca: &mut Hca<ModelBus>) -> Event {
+    let pmaos = Pmaos::from_prefix_or_zero(&access(hca, reg::PMAOS, false, &[0; Pmaos::SIZE]));
+    module(pmaos.get(Pmaos::OPER_STATUS), pmaos.get(Pmaos::ERROR_TYPE))
+}
+
 fn sensor(hca: &mut Hca<ModelBus>, write: Option<&Mtmp>) -> Mtmp {
     let value = write.copied().unwrap_or_default();
     Mtmp::from_prefix_or_zero(&access(hca, reg::MTMP, write.is_some(), value.bytes()))
@@ -71,6 +78,7 @@ fn a_cable_that_is_pulled_out() {
     let down = Event::PortChange { port: 1, change: port_change::DOWN };
     let heard = [0, 1].map(|end| drain_events(&mut pair.hcas[end]));
     assert_eq!(of_modules(&heard[0]), [module(module_status::UNPLUGGED, 0)]);
+    assert_eq!(state(&mut pair.hcas[0]), module(module_status::UNPLUGGED, 0));
     assert_eq!(of_modules(&heard[1]), []);
     assert!(heard.iter().all(|heard| heard.contains(&down)), "{heard:?}");
     assert_eq!([0, 1].map(|end| cage(&mut pair.hcas[end])), [mcia_status::NOT_CONNECTED, mcia_status::GOOD]);
@@ -116,6 +124,8 @@ fn modules_that_can_not_be_used() {
             "{name}: {heard:?}"
         );
         assert_eq!(cage(&mut pair.hcas[0]), seen, "{name}");
+        let states = [0, 1].map(|end| state(&mut pair.hcas[end]));
+        assert_eq!(states, [module(module_status::ERROR, code), module(module_status::PLUGGED, 0)], "{name}");
         simulation.run(AFTER);
         assert_eq!(
             of_modules(&drain_events(&mut pair.hcas[0])),
@@ -124,6 +134,7 @@ fn modules_that_can_not_be_used() {
         );
         assert_eq!(of_modules(&drain_events(&mut pair.hcas[1])), [], "{name}: the peer's is all right");
         assert_eq!(cage(&mut pair.hcas[0]), mcia_status::GOOD, "{name}");
+        assert_eq!(state(&mut pair.hcas[0]), module(module_status::PLUGGED, 0), "{name}");
         assert!(simulation.world(|world, _| world.link_is_up(0)), "{name}");
     }
 }
