@@ -6,10 +6,10 @@ use hca_model::{HcaId, Ps, World, WorldConfig};
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Lid, Qpn};
 use hca_spec::mad::{
-    CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, MAD_SIZE, METHOD_GET, METHOD_SET, Mad, PortInfo, SmpData,
-    attr, phys_state, port_state,
+    CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, MAD_SIZE, METHOD_GET, METHOD_GET_RESP, METHOD_SET, Mad,
+    PortInfo, SmpData, attr, phys_state, port_state,
 };
-use hca_spec::qpc::ServiceType;
+use hca_spec::qpc::{QpState, Qpc, ServiceType};
 use hca_tests::fabric::{Fabric, Node, Plan, Traffic, port};
 use hca_tests::in_process::ModelMemory;
 use hca_tests::pair::PORT;
@@ -65,9 +65,14 @@ fn nobody_sets_the_ports_of_others() {
 
 /// Queue pair 0 of a host.
 fn management(node: &mut Node) -> Qp<ModelMemory> {
-    let config = QpConfig { service: ServiceType::Qp0, ..QpConfig::ud(node.pd, &node.sends, &node.receives) };
+    datagrams(node, ServiceType::Qp0, 0)
+}
+
+/// A queue pair of a host for datagrams.
+fn datagrams(node: &mut Node, service: ServiceType, qkey: u32) -> Qp<ModelMemory> {
+    let config = QpConfig { service, ..QpConfig::ud(node.pd, &node.sends, &node.receives) };
     let mut qp = node.hca.create_qp(&config).expect("CREATE_QP");
-    node.hca.qp_to_init(&mut qp, &InitAttr::default()).expect("INIT");
+    node.hca.qp_to_init(&mut qp, &InitAttr { qkey, ..InitAttr::default() }).expect("INIT");
     node.hca.ud_to_rtr(&mut qp).expect("RTR");
     node.hca.qp_to_rts(&mut qp, &RtsAttr::default()).expect("RTS");
     qp
@@ -180,6 +185,69 @@ fn a_host_that_may_not_manage_sends_no_smps() {
         assert_eq!(node.receives.poll().is_some(), may_manage, "an answer");
         let counters = fabric.simulation.world(|w, _| w.port_counters(HcaId(0).into())).expect("counters");
         assert_eq!(counters.xmit_discards, u32::from(!may_manage));
+    }
+}
+
+/// QP0 and QP1 of a host take MADs and nothing else, QP0 those of the management lane (IBTA vol 1 13.5.3.1): what another host's queue pairs send
+/// beside is dropped before it takes a receive request, and breaks nothing.
+#[test]
+fn special_queue_pairs_take_management_datagrams_alone() {
+    const QP1_KEY: u32 = 0x8001_0000;
+    const ROOM: u32 = 40 + MAD_SIZE as u32;
+    const MAD: u32 = MAD_SIZE as u32;
+    for may_manage in [true, false] {
+        let mut config = Plan::around(&[2], 0).config(1);
+        config.hcas[0].firmware.may_manage = may_manage;
+        let world = World::new(config).expect("a valid topology");
+        let mut fabric = Fabric::new(world, MEMORY, 1 << 20, 64).expect("up");
+        let node = &mut fabric.nodes[1];
+        let mut special = [(ServiceType::Qp0, 0), (ServiceType::Qp1, QP1_KEY)]
+            .map(|(service, qkey)| datagrams(node, service, qkey));
+        for (at, qp) in special.iter_mut().enumerate() {
+            for slot in 0..2 {
+                let address = node.mr.address + (at as u64 * 2 + slot) * 512;
+                qp.post_recv(slot, &[Sge { address, len: ROOM, key: node.mr.key }]).expect("post_recv");
+            }
+        }
+        let node = &mut fabric.nodes[0];
+        let mut ud = datagrams(node, ServiceType::Ud, QP1_KEY);
+        let mut manager = management(node);
+        // An answer, which no port's agent takes for itself: a manager asked for it.
+        node.memory.write(0, mad(CLASS_SUBN_LID_ROUTED, METHOD_GET_RESP, attr::NODE_INFO).bytes());
+        let mr = node.mr;
+        let send = |fabric: &mut Fabric, qp: &mut Qp<ModelMemory>, len, (qpn, qkey, imm)| {
+            let to = Datagram { qpn, qkey, lid: Lid(2), sl: 0, gid: None };
+            let sge = [Sge { address: mr.address, len, key: mr.key }];
+            let request = SendRequest::new(9, SendOp::Datagram { to, imm }, &sge);
+            qp.post_send(fabric.nodes[0].hca.bus_mut(), &request).expect("post_send");
+            fabric.simulation.run(Ps::from_ms(1));
+            assert!(fabric.nodes[0].sends.poll().expect("it is sent").status.is_ok());
+            let received = fabric.nodes[1].receives.poll();
+            received.map(|received| (received.qpn, received.status.is_ok()))
+        };
+        let numbers = special.each_ref().map(Qp::number);
+        for len in [MAD, 300, 40] {
+            assert_eq!(send(&mut fabric, &mut ud, len, (Qpn(0), 0, None)), None, "{len} bytes to QP0");
+            assert_eq!(send(&mut fabric, &mut ud, len, (numbers[0], 0, None)), None, "by its own number");
+        }
+        for (len, imm) in [(300, None), (40, None), (MAD, Some(1))] {
+            let to = (Qpn(1), QP1_KEY, imm);
+            assert_eq!(send(&mut fabric, &mut ud, len, to), None, "{len} bytes to QP1");
+        }
+        for (len, to) in [(300, Qpn(0)), (MAD, Qpn(1)), (MAD, numbers[1])] {
+            let heard = send(&mut fabric, &mut manager, len, (to, QP1_KEY, None));
+            assert_eq!(heard, None, "{len} bytes to {to} by the management lane");
+        }
+        for qp in &special {
+            let state = fabric.nodes[1].hca.query_qp(qp).expect("QUERY_QP").get(Qpc::STATE);
+            assert_eq!(state, QpState::Rts as u32);
+        }
+        // What is right comes, whatever its Q_Key if it is for QP0.
+        let (qp0, qp1) = (Some((numbers[0], true)).filter(|_| may_manage), Some((numbers[1], true)));
+        for key in [0, 5] {
+            assert_eq!(send(&mut fabric, &mut manager, MAD, (Qpn(0), key, None)), qp0, "Q_Key {key}");
+        }
+        assert_eq!(send(&mut fabric, &mut ud, MAD, (Qpn(1), QP1_KEY, None)), qp1);
     }
 }
 

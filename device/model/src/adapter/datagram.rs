@@ -96,13 +96,17 @@ impl Core<'_> {
     pub(crate) fn receive_datagram(&mut self, now: Ps, qp: &mut QueuePair, arrived: &Arrived) -> u32 {
         let (path, repr, payload) = (arrived.path(), arrived.repr(), arrived.payload_bytes());
         let Some(deth) = repr.deth else { return 0 };
-        if deth.q_key != qp.own_q_key() {
+        if !qp.takes_q_key(deth.q_key) {
             let (subject, q_key, own) = (Subject::qp(qp.qpn), deth.q_key, qp.own_q_key());
             self.answer_mistake(now, || {
                 let found = format!("{q_key:#x} in a datagram, dropped");
                 Finding::new(subject, "q_key", found, format!("{own:#x}"), &rules::DATAGRAM_KEY)
             });
             self.key_violation(now, arrived, true);
+            return 0;
+        }
+        if !qp.takes_datagram(path, repr, payload.len()) {
+            tracing::debug!(hca = self.chip.name, %now, "datagram for QP {} dropped: no MAD, or by a wrong lane", qp.qpn);
             return 0;
         }
         let Ok(receive) = self.take_receive(now, qp, None) else {

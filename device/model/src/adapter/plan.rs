@@ -444,6 +444,9 @@ impl Core<'_> {
     }
 
     fn plan_datagram_received(&self, qp: &QueuePair, arrived: &Arrived) {
+        if !qp.takes_datagram(arrived.path(), arrived.repr(), arrived.payload().len()) {
+            return;
+        }
         self.plan_completions(qp);
         if let Some(receive) = self.plan_take(qp, None) {
             if let Some(grh) = arrived.grh() {

@@ -141,6 +141,14 @@ impl Path {
         }
     }
 
+    /// Whether it is the way of subnet management (SMPs), which is a lane of its own. Ethernet has none.
+    pub(crate) fn is_managing(&self) -> bool {
+        match &self.link {
+            LinkAddress::Ib(address) => address.is_managing(),
+            LinkAddress::Eth(_) => false,
+        }
+    }
+
     /// Where it comes from.
     #[inline]
     pub(crate) fn source(&self) -> Station {

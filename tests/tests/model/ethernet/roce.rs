@@ -9,7 +9,8 @@ use hca_driver::{
 use hca_firmware::EthernetCounters;
 use hca_model::Ps;
 use hca_spec::flow::{MatchParam, TableType};
-use hca_spec::ids::{Gid, Pd};
+use hca_spec::ids::{Gid, Pd, Qpn};
+use hca_spec::qpc::ServiceType;
 use hca_tests::in_process::ModelMemory;
 use hca_tests::lan::Lan;
 use hca_tests::pair::pattern;
@@ -342,5 +343,35 @@ pub(crate) fn datagrams() {
             _ => assert_eq!((area[0] >> 4, &area[8..24], &area[24..]), (6, &source[..], &destination[..])),
         }
         assert!(ends[1].bytes(AREA, 300) == data);
+    }
+}
+
+/// QP1 takes management datagrams alone, which have one size and no immediate: what is longer does not break it.
+#[test]
+pub(crate) fn general_services_take_datagrams_of_their_size() {
+    const QKEY: u32 = 0x8001_0000;
+    const MAD: usize = 256;
+    let look = LOOKS[2];
+    let mut lan = Lan::cable();
+    let mut ends = ends(&mut lan, look);
+    let mut qps = datagram_queues(&mut lan, &ends, QKEY);
+    let hca = &mut lan.stations[1].hca;
+    let config = QpConfig { service: ServiceType::Qp1, ..QpConfig::ud(ends[1].pd, &ends[1].cq, &ends[1].cq) };
+    let mut qp1 = hca.create_qp(&config).expect("CREATE_QP");
+    hca.qp_to_init(&mut qp1, &InitAttr::default()).expect("INIT");
+    hca.ud_to_rtr(&mut qp1).expect("RTR");
+    hca.qp_to_rts(&mut qp1, &RtsAttr::default()).expect("RTS");
+    qp1.post_recv(3, &[ends[1].sge(0, 40 + MAD)]).expect("post_recv");
+    let Path { hop: Some(hop), .. } = path(&lan, look, 1) else { unreachable!("it has one") };
+    for (len, imm, taken) in [(300, None, false), (40, None, false), (MAD, Some(8), false), (MAD, None, true)]
+    {
+        let sge = [ends[0].sge(0, len)];
+        let to = RoceDatagram { qpn: Qpn(1), qkey: QKEY, gid: look.gid(1), sgid_index: INDEX, hop };
+        let request = SendRequest::new(1, SendOp::RoceDatagram { to, imm }, &sge);
+        qps[0].post_send(lan.stations[0].hca.bus_mut(), &request).expect("post_send");
+        lan.run();
+        assert_eq!(ends[0].cq.poll().map(|done| done.status), Some(Ok(())));
+        let got = ends[1].cq.poll().map(|got| (got.qpn, got.status));
+        assert_eq!(got, taken.then_some((qp1.number(), Ok(()))), "{len} bytes, {imm:?}");
     }
 }

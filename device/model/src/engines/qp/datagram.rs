@@ -1,10 +1,11 @@
 //! UD and the special queue pairs: one packet a message, an address vector in each WQE.
 //!
-//! Source: IBTA 9.8.3 (unreliable datagram), 10.2.5 (Q_Keys), 11.4.1.2 (the 40 bytes for a GRH);
-//! PRM "Datagram Segment".
+//! Source: IBTA 9.6.1.4.1 (QP0 asks for no Q_Key), 9.8.3 (unreliable datagram), 10.2.5 (Q_Keys), 11.4.1.2 (the 40 bytes for a
+//! GRH), 13.4 (size of management datagrams), 13.5.3.1 (what QP0 and QP1 take; qib driver, `qib_ud_rcv`); PRM "Datagram Segment".
 
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::ids::{Cqn, Qpn};
+use hca_spec::mad::MAD_SIZE;
 use hca_spec::qpc::ServiceType;
 use hca_spec::wire::{Operation, Transport};
 use hca_spec::wqe::{Datagram, SendOpcode};
@@ -48,6 +49,22 @@ impl QueuePair {
             ServiceType::Qp1 => Qpn(1),
             _ => self.params.source.unwrap_or(self.qpn),
         }
+    }
+
+    /// Whether a datagram's Q_Key is the one that it takes. QP0 asks for none: its lane is what keeps others out.
+    pub(crate) fn takes_q_key(&self, q_key: u32) -> bool {
+        self.service == ServiceType::Qp0 || q_key == self.own_q_key()
+    }
+
+    /// Whether it takes a datagram with these headers and so many bytes, of those that its Q_Key lets in. QP0 and QP1 take management
+    /// datagrams alone, QP0 those of the lane of subnet management and QP1 the others: the rest is nobody's, and costs no receive request.
+    pub(crate) fn takes_datagram(&self, path: &Path, repr: &Repr, len: usize) -> bool {
+        let managing = match self.service {
+            ServiceType::Qp0 => true,
+            ServiceType::Qp1 => false,
+            _ => return true,
+        };
+        path.is_managing() == managing && repr.operation == Operation::SendOnly && len == MAD_SIZE
     }
 
     /// The one packet of a datagram: what it travels by, and its headers.

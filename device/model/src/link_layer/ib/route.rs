@@ -35,6 +35,11 @@ impl Address {
         Self { vl: VL15, ..self }
     }
 
+    /// Whether it is on that lane.
+    pub(in crate::link_layer) fn is_managing(&self) -> bool {
+        self.vl == VL15
+    }
+
     /// The same from a port.
     pub(in crate::link_layer) fn sent_by(self, port: &Port, path_bits: PathBits) -> Self {
         Self { slid: port.source_lid(path_bits.into()), ..self }
