@@ -213,6 +213,9 @@ impl Requester {
                     self.implied(missing);
                 }
             }
+            // It waits to send that packet again, which is told already.
+            Answer::SequenceError(psn) | Answer::NotReady(psn, _)
+                if self.outstanding(psn) && self.waits_to_send(psn) => {}
             Answer::SequenceError(psn) if self.outstanding(psn) => {
                 let missing = self.acknowledge(psn);
                 self.retry(missing.unwrap_or(psn));
@@ -239,6 +242,12 @@ impl Requester {
             Answer::Atomic(psn, _) if self.outstanding(psn) => self.data(psn, None, 0),
             _ => {}
         }
+    }
+
+    /// Whether packet `psn` is the next one when the peer may be ready.
+    fn waits_to_send(&self, psn: u32) -> bool {
+        let from = |held| if ahead(held, self.oldest()) > 0 { self.oldest() } else { held };
+        self.held.is_some_and(|held| from(held) == psn)
     }
 
     /// Everything before `psn` is acknowledged. Returns the first response missing there.

@@ -206,6 +206,45 @@ pub(crate) fn retries_are_counted() {
     assert_eq!(played.sent_packets(), 1 + 2);
 }
 
+/// A responder without a receive request that answers each packet, as soft-RoCE does: an RNR NAK of the first, sequence errors for those behind it.
+/// While the first waits to be sent again they say nothing new, and cost no retry.
+#[test]
+pub(crate) fn naks_behind_an_rnr_nak_cost_nothing() {
+    for rnr_retries in [7, 4] {
+        let mut played =
+            PlayedPeer::new(RtsAttr { timeout: NEVER, retries: 3, rnr_retries, ..RtsAttr::default() });
+        played.post_send(1, 2);
+        assert_eq!(played.sent_packets(), 2);
+        let rounds = if rnr_retries == 7 { 10 } else { 4 };
+        for round in 0..rounds {
+            played.answer(0, aeth::RNR_NAK | 20, 0);
+            for _ in 0..3 {
+                played.answer(0, aeth::NAK | aeth::PSN_SEQUENCE_ERROR, 0);
+                played.answer(0, aeth::RNR_NAK | 20, 0);
+            }
+            assert_eq!((played.completion(), played.sent_packets()), (None, 0), "round {round}: too early");
+            played.simulation.run(Ps::from_ns(rnr_timer_ns(20)));
+            assert_eq!((played.completion(), played.sent_packets()), (None, 2), "round {round}");
+        }
+        // One more is too many if they are counted, and what was sent again can be missed.
+        match rnr_retries {
+            7 => played.answer(1, aeth::ACK | aeth::CREDITS_INVALID, 1),
+            _ => played.answer(0, aeth::RNR_NAK | 20, 0),
+        }
+        let (_, completion) = played.completion().expect("a completion");
+        let expected = if rnr_retries == 7 { None } else { Some(Syndrome::RnrRetryExceeded) };
+        assert_eq!(completion.syndrome(), expected);
+    }
+    // A NAK of what is behind it says that it has arrived.
+    let mut played = PlayedPeer::silent(16);
+    played.post_send(1, 3);
+    played.sent_packets();
+    played.answer(0, aeth::RNR_NAK | 20, 0);
+    played.answer(1, aeth::NAK | aeth::PSN_SEQUENCE_ERROR, 0);
+    played.simulation.run(Ps::from_ns(rnr_timer_ns(20)));
+    assert_eq!(played.sent_packets(), 2, "packets 1 and 2");
+}
+
 #[test]
 pub(crate) fn naks_have_their_completions() {
     for (code, syndrome, vendor) in [

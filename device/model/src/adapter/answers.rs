@@ -79,6 +79,7 @@ impl Core<'_> {
     fn receive_ack(&mut self, now: Ps, qp: &mut QueuePair, repr: &Repr) {
         let Some(aeth) = repr.aeth else { return };
         let (qpn, psn) = (qp.qpn, repr.psn);
+        let waits = qp.requester.waits_for_receiver(psn);
         match Verdict::of(aeth) {
             Verdict::Ack => {
                 if let Some(missing) = self.acknowledge_before(now, qp, psn.next()) {
@@ -87,6 +88,9 @@ impl Core<'_> {
             }
             Verdict::NotReady(time) => {
                 self.function.fw.icm.count(qpn, QCounter::RnrNakRetryErr);
+                if waits {
+                    return;
+                }
                 // Of a read, a response in the middle can be what is not ready.
                 let missing = self.acknowledge_before(now, qp, psn);
                 if let Some(missing) = missing.filter(|missing| *missing != psn) {
@@ -102,6 +106,8 @@ impl Core<'_> {
                     Err(syndrome) => self.fail_at(now, qp, psn, syndrome),
                 }
             }
+            // It is sent again when the receiver may be ready, which costs no retry.
+            Verdict::Sequence if waits => self.function.fw.icm.count(qpn, QCounter::PacketSeqErr),
             Verdict::Sequence => {
                 let missing = self.acknowledge_before(now, qp, psn);
                 if qp.sends() {

@@ -153,6 +153,12 @@ impl Requester {
         Ok(self.rnr_generation)
     }
 
+    /// Whether packet `psn` waits until the receiver is ready: a NAK of it says nothing new then. Who sent the RNR NAK may send one for each
+    /// packet that was behind this one, too, as soft-RoCE does (`rxe_resp.c`, a sequence error).
+    pub(crate) fn waits_for_receiver(&self, psn: Psn) -> bool {
+        self.rnr_until.is_some() && self.cursor == psn
+    }
+
     /// The RNR timer of that generation ran out. Returns whether it still counted.
     pub(crate) fn ready_again(&mut self, generation: u32) -> bool {
         self.rnr_generation == generation && self.rnr_until.take().is_some()
