@@ -216,6 +216,8 @@ pub struct Path {
     pub source_bits: u8,
     /// The own port, from 1; 0: that of INIT, and of an alternate path the first.
     pub port: u8,
+    /// Of an alternate path: index of its P_Key. The other one has that of INIT.
+    pub pkey_index: u16,
     /// RoCE: what the way has beside the GID.
     pub hop: Option<Hop>,
     /// Forced loopback: it leads back to the own port, whatever the rest says.
@@ -225,7 +227,17 @@ pub struct Path {
 impl Path {
     /// The way to a LID.
     pub const fn lid(lid: Lid) -> Self {
-        Self { lid, sl: 0, gid: None, sgid_index: 0, source_bits: 0, port: 0, hop: None, back: false }
+        Self {
+            lid,
+            sl: 0,
+            gid: None,
+            sgid_index: 0,
+            source_bits: 0,
+            port: 0,
+            pkey_index: 0,
+            hop: None,
+            back: false,
+        }
     }
 
     /// The way back to the own port, which need not be up (forced loopback).

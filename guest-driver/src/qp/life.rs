@@ -128,6 +128,7 @@ impl<B: Bus> Hca<B> {
         set_path(path, alternate);
         path.set(AddressPath::ACK_TIMEOUT, timeout.into());
         path.set(AddressPath::VHCA_PORT_NUM, alternate.port.max(1).into());
+        path.set(AddressPath::PKEY_INDEX, alternate.pkey_index.into());
         self.modify_qp(qp, Opcode::Rts2RtsQp, QpState::Rts, input)
     }
 

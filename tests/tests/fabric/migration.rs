@@ -235,3 +235,39 @@ fn the_alternate_path_has_its_gids() {
     }
     close(pair);
 }
+
+/// The alternate path may be of another partition than the primary one: its P_Key is what a packet that migrates has to have (IBTA 9.6.1.5, 17.2.8).
+#[test]
+fn the_alternate_path_has_its_partition() {
+    const KEYS: [u8; 6] = [0xff, 0xff, 0x80, 0x01, 0x80, 0x02];
+    // P_Key indices of the near end's alternate path and of the far end's.
+    for (near, far, migrates) in [(1, 1, true), (0, 1, false), (1, 2, false), (2, 0, false)] {
+        let (mut pair, _) = pair();
+        for hca in &mut pair.hcas {
+            let mut table = SmpData::new();
+            table.bytes_mut()[..KEYS.len()].copy_from_slice(&KEYS);
+            hca.smp_set(PORT, attr::PKEY_TABLE, 0, &table).expect("SubnSet(P_KeyTable)");
+        }
+        let violations = |pair: &mut Pair<ModelBus>| {
+            let info = pair.hcas[1].port_info(PORT).expect("PortInfo");
+            info.get(PortInfo::P_KEY_VIOLATIONS)
+        };
+        rearm(&mut pair, 0, &Path { pkey_index: near, ..alternate(0) }).expect("RTS2RTS");
+        rearm(&mut pair, 1, &Path { pkey_index: far, ..alternate(1) }).expect("RTS2RTS");
+        assert_eq!(write(&mut pair, 0), None, "over the primary path");
+        assert_eq!(states(&mut pair).map(|state| state.0), [path_migration::ARMED; 2]);
+        for end in 0..2 {
+            drain_events(&mut pair.hcas[end]);
+        }
+        pair.hcas[0].qp_migrate(&mut pair.ends[0].qp).expect("RTS2RTS");
+        let what = format!("P_Key indices {near} and {far}");
+        assert_eq!(write(&mut pair, 0).is_none(), migrates, "{what}");
+        assert_eq!(states(&mut pair)[1].1, if migrates { 0x11 } else { 0x10 }, "{what}");
+        assert_eq!(violations(&mut pair) == 0, migrates, "{what}");
+        if migrates {
+            assert_eq!(events(&mut pair, 1), [EventType::PathMigrated as u8]);
+            assert_eq!(write(&mut pair, 1), None);
+        }
+        close(pair);
+    }
+}

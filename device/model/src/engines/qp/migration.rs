@@ -45,8 +45,9 @@ impl QueuePair {
     }
 
     /// Whether it may go on over its alternate path.
+    #[inline]
     pub(crate) fn may_migrate(&self) -> bool {
-        self.has_paths() && self.params.path_migration == path_migration::ARMED
+        self.params.path_migration == path_migration::ARMED && self.has_paths()
     }
 
     /// Whether packets of the peer that say so of its paths change nothing.
@@ -57,6 +58,26 @@ impl QueuePair {
             _ => false,
         };
         !(self.has_paths() && may_change)
+    }
+
+    /// Whether a packet of the peer that says so asks this end to go to the alternate path: then it is of that path, in its partition too
+    /// (IBTA 9.6.1.5, 17.2.8; qib driver, `qib_ruc_check_hdr`).
+    #[inline]
+    pub(super) fn is_asked_to_migrate(&self, migrated: bool) -> bool {
+        migrated && self.may_migrate()
+    }
+
+    /// The alternate path.
+    fn alternate(&self, view: &View<'_>) -> Option<Route> {
+        let qp = view.icm().qps.get(self.qpn.0)?;
+        Some(view.route_of(qp.ctx.secondary_path()))
+    }
+
+    /// The P_Key of the alternate path; 0, which matches nothing, without one.
+    #[cold]
+    pub(super) fn alternate_pkey(&self, view: &View<'_>) -> u16 {
+        let alternate = self.alternate(view);
+        alternate.and_then(|route| Some(route.pkey(view.port(route.port())?))).unwrap_or(0)
     }
 
     /// Takes what a packet of the peer says of its paths, of one that heeds it.
@@ -73,13 +94,11 @@ impl QueuePair {
                 MigrationStep::Armed
             }
             path_migration::ARMED if repr.migrated => {
-                let qp = view.icm().qps.get(self.qpn.0);
-                let alternate = qp.map(|qp| view.route_of(qp.ctx.secondary_path()));
                 let leads_there = |route: Route| {
                     let wrong = view.port(port).and_then(|port| route.wrong_gid(port, path));
                     route.port() == port && route.peer() == path.source() && wrong.is_none()
                 };
-                match alternate.is_some_and(leads_there) {
+                match self.alternate(view).is_some_and(leads_there) {
                     true => MigrationStep::Migrated,
                     false if !std::mem::replace(&mut self.migration_refused, true) => MigrationStep::Refused,
                     false => MigrationStep::Nothing,

@@ -372,7 +372,10 @@ impl QueuePair {
             return Err(NotAdmitted::State);
         }
         let port = view.port(self.port());
-        let own = port.map_or(0, |port| self.params.route.pkey(port));
+        let own = match self.is_asked_to_migrate(repr.migrated) {
+            false => port.map_or(0, |port| self.params.route.pkey(port)),
+            true => self.alternate_pkey(view),
+        };
         // The general services are of all partitions of their port (IBTA 10.9.3).
         let is_of = match self.service {
             ServiceType::Qp0 => true,
