@@ -383,6 +383,7 @@ impl Run {
                     Told::Message { bytes, imm: completion.imm, sent: is_send.then_some(data) }
                 }
                 Some(Syndrome::LocalLength) => Told::TooLong,
+                Some(Syndrome::RemoteInvalidRequest) => Told::Refused,
                 Some(Syndrome::WorkRequestFlushed) => Told::Flushed,
                 _ => return Err(format!("{completion:?}")),
             };

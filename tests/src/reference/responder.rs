@@ -99,6 +99,8 @@ pub enum Told {
     },
     /// The message did not fit.
     TooLong,
+    /// The message was refused: an invalid request.
+    Refused,
     /// The queue pair went to error.
     Flushed,
 }
@@ -283,7 +285,7 @@ impl Responder {
                 };
                 if let Some(Message::Send { .. }) = self.message.take() {
                     let too_long = matches!(wrong, Wrong::TooLong);
-                    reaction.told.push(if too_long { Told::TooLong } else { Told::Flushed });
+                    reaction.told.push(if too_long { Told::TooLong } else { Told::Refused });
                 }
                 reaction.told.extend(self.receives.drain(..).map(|_| Told::Flushed));
                 self.dead = true;

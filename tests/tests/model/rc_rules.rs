@@ -2,19 +2,20 @@
 
 use hca_driver::qp::RtsAttr;
 use hca_driver::wqe::SendOp;
-use hca_driver::{Completion, SendRequest};
+use hca_driver::{Completion, Event, SendRequest};
 use hca_model::link::Faults;
 use hca_model::link_layer::{Packet, Path, ib::Address};
 use hca_model::wire::{AethRepr, AtomicRepr, Repr, RethRepr};
 use hca_model::{HcaId, Ps};
 use hca_spec::cqe::Syndrome;
+use hca_spec::eqe::EventType;
 use hca_spec::ids::{Lid, Psn};
 use hca_spec::mad::{CLASS_PERF, METHOD_GET, Mad, attr};
 use hca_spec::qpc::{QpState, rnr_timer_ns};
 use hca_spec::wire::{Operation, Transport, aeth};
 use hca_tests::in_process::{ModelBus, Simulation};
 use hca_tests::pair::{Options, PORT, Pair};
-use hca_tests::rig::{MTU, assert_state, linked};
+use hca_tests::rig::{MTU, assert_state, drain_events, linked};
 
 /// No ACK timeout.
 const NEVER: u8 = 0;
@@ -370,6 +371,59 @@ pub(crate) fn reads_and_atomics_keep_to_the_initiators_depth() {
             &[0; 16],
         );
         assert_eq!(played.sent_packets(), u32::from(psn < 2), "after {} answers", psn + 1);
+    }
+}
+
+/// What the receive queue of a queue pair that refused something completed, and which events told its driver of that.
+fn refused(played: &mut PlayedPeer) -> (Vec<(u64, Option<Syndrome>)>, Vec<u8>) {
+    assert_state(&mut played.pair, 0, QpState::Error);
+    let received = std::iter::from_fn(|| played.pair.try_received(0)).map(|(id, done)| (id, done.syndrome()));
+    let received = received.collect();
+    let events = drain_events(&mut played.pair.hcas[0]);
+    let of_qp = |event: &Event| if let Event::Qp { kind, .. } = event { Some(*kind) } else { None };
+    (received, events.iter().filter_map(of_qp).collect())
+}
+
+/// The receive request of a message that is refused says why; an event is for messages without one (IBTA 9.9.3, class C; rxe,
+/// `do_class_ac_error`).
+#[test]
+pub(crate) fn a_refused_message_completes_its_receive_request() {
+    let flushed = Some(Syndrome::WorkRequestFlushed);
+    let start = || {
+        let mut played = PlayedPeer::silent(16);
+        (0..2).for_each(|i| played.pair.recv(0, i, 4 * MTU * i as usize, 4 * MTU));
+        drain_events(&mut played.pair.hcas[0]);
+        played
+    };
+    let send = |played: &mut PlayedPeer, operation, psn, len| {
+        played.inject(|r| (r.operation, r.psn) = (operation, Psn::new(psn)), &vec![1; len]);
+    };
+    // A send goes on as a write.
+    let mut played = start();
+    send(&mut played, Operation::SendFirst, 0, MTU);
+    send(&mut played, Operation::WriteMiddle, 1, MTU);
+    let invalid = Some(Syndrome::RemoteInvalidRequest);
+    assert_eq!(refused(&mut played), (vec![(0, invalid), (1, flushed)], Vec::new()));
+    // Nothing was begun.
+    let mut played = start();
+    send(&mut played, Operation::SendMiddle, 0, MTU);
+    let event = EventType::InvalidRequest as u8;
+    assert_eq!(refused(&mut played), (vec![(0, flushed), (1, flushed)], vec![event]));
+    // The key of a write goes before its last packet, which takes a receive request or does not.
+    for imm in [Some(7), None] {
+        let mut played = start();
+        let here = played.pair.ends[0].mr;
+        let reth = Some(RethRepr { va: here.address, rkey: here.key, len: MTU as u32 + 8 });
+        played
+            .inject(|r| (r.operation, r.psn, r.reth) = (Operation::WriteFirst, Psn::new(0), reth), &[1; MTU]);
+        played.pair.hcas[0].free_key(here.key).expect("DESTROY_MKEY");
+        let last = if imm.is_some() { Operation::WriteLastImm } else { Operation::WriteLast };
+        played.inject(|r| (r.operation, r.psn, r.imm) = (last, Psn::new(1), imm), &[1; 8]);
+        let expected = match imm {
+            Some(_) => (vec![(0, Some(Syndrome::RemoteAccess)), (1, flushed)], Vec::new()),
+            None => (vec![(0, flushed), (1, flushed)], vec![EventType::AccessError as u8]),
+        };
+        assert_eq!(refused(&mut played), expected, "{imm:?}");
     }
 }
 

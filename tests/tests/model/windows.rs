@@ -261,6 +261,8 @@ pub(crate) fn peers_invalidate_nothing_else() {
         let sge = [pair.ends[0].sge(0, 64)];
         pair.send(0, &SendRequest::new(1, SendOp::SendInvalidate { rkey }, &sge));
         assert_eq!(pair.sent(0).1.syndrome(), Some(Syndrome::RemoteAccess), "case {case}");
+        let (wr_id, received) = pair.received(1);
+        assert_eq!((wr_id, received.syndrome()), (5, Some(Syndrome::RemoteAccess)), "case {case}");
         free(&mut pair, window);
         close(pair);
     }

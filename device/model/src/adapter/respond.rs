@@ -210,7 +210,10 @@ impl Core<'_> {
         match consequence.end {
             End::None => {}
             End::Receive(syndrome) => self.receive_failed(now, qp, syndrome),
-            End::Event(event) => {
+            End::Told(syndrome, _) if qp.responder.had_receive(repr) => {
+                self.receive_failed(now, qp, syndrome)
+            }
+            End::Told(_, event) | End::Event(event) => {
                 self.fail(now, qp, None);
                 self.raise(now, qp, event);
             }
@@ -611,7 +614,7 @@ impl Core<'_> {
             if let Some(counter) = counter {
                 self.function.fw.icm.count(qp.qpn, counter);
             }
-            if let End::Event(event) = end {
+            if let End::Told(_, event) | End::Event(event) = end {
                 self.fail(now, qp, None);
                 self.raise(now, qp, event);
             }

@@ -123,6 +123,11 @@ impl Responder {
         matches!(self.current, Some(Current::Send { .. }))
     }
 
+    /// Whether a message that is refused at such a packet had a receive WQE: a write with immediate gives back what it took.
+    pub(crate) fn had_receive(&self, repr: &Repr) -> bool {
+        self.holds_receive() || (repr.imm.is_some() && self.spare.is_some())
+    }
+
     /// Reads and atomics that are not answered yet: duplicates, or the others.
     fn responses_waiting(&self, duplicates: bool) -> usize {
         let counts = |response: &&Response| match response {
@@ -210,6 +215,8 @@ pub(crate) enum End {
     None,
     /// It fails, and the receive WQE that the message took completes with this.
     Receive(Syndrome),
+    /// It fails. The receive WQE that the message took completes with this; without one the driver is told by an event (IBTA 9.9.3, class C).
+    Told(Syndrome, EventType),
     /// It fails, and the driver is told by an event.
     Event(EventType),
 }
@@ -221,12 +228,12 @@ impl Refusal {
             Self::NotReady => (aeth::RNR_NAK | min_rnr_nak, End::None, Some(QCounter::OutOfBuffer)),
             Self::Invalid { .. } => (
                 aeth::NAK | aeth::INVALID_REQUEST,
-                End::Event(EventType::InvalidRequest),
+                End::Told(Syndrome::RemoteInvalidRequest, EventType::InvalidRequest),
                 Some(QCounter::RespRemoteInvalidRequest),
             ),
             Self::Access(_) => (
                 aeth::NAK | aeth::REMOTE_ACCESS_ERROR,
-                End::Event(EventType::AccessError),
+                End::Told(Syndrome::RemoteAccess, EventType::AccessError),
                 Some(QCounter::RespRemoteAccessErrors),
             ),
             Self::Local(syndrome, _) => {
