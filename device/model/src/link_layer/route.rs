@@ -261,14 +261,18 @@ impl Route {
         }
     }
 
-    /// A GID in the GRH that a packet came with which is not the one of this way, or a GRH that it lacks: of a connection on InfiniBand both
-    /// GIDs are checked (IBTA 9.6.1.2; qib driver, `qib_ruc_check_hdr`). A GRH that this way has not is let pass if it is for a GID of the
-    /// port. `port` is the one that it came by.
+    /// A GID in the GRH that a packet came with which is not the one of this way, or a GRH that it lacks: of a connection both GIDs are
+    /// checked (IBTA 9.6.1.2; qib driver, `qib_ruc_check_hdr`; rxe, `check_addr`). A GRH that this way has not is let pass if it is for a GID
+    /// of the port. `port` is the one that it came by. RoCE: who sent it [says its source](Path::source).
     #[inline]
     pub(crate) fn wrong_gid(&self, port: &Port, came: &Path) -> Option<WrongGid> {
-        came.ib()?;
         match (&self.path.grh, came.grh()) {
             (None, None) => None,
+            (Some(own), Some(grh)) if came.eth().is_some() => {
+                let own = if self.as_of == port.addresses() { own.sgid } else { self.path(port).grh()?.sgid };
+                let wrong = WrongGid { field: "dgid", found: Some(grh.dgid), expected: own };
+                (grh.dgid != own).then_some(wrong)
+            }
             (None, Some(_)) => came.stray_gid(port),
             (Some(_), grh) => self.other_gid(port, grh),
         }

@@ -185,6 +185,36 @@ pub(crate) fn packets_change_their_sender_in_rts() {
     assert_eq!(write(&mut lan, &mut qps[0], 3), (0, Some(9)));
 }
 
+/// What is for another address of its port is not for a connection, whoever it is from (rxe, `check_addr`).
+#[test]
+pub(crate) fn a_connection_is_for_its_own_address() {
+    const OTHER: u8 = INDEX + 1;
+    const LEN: usize = 3000;
+    for look in LOOKS {
+        let mut lan = Lan::cable();
+        let mut ends = ends(&mut lan, look);
+        let mut qps = connected(&mut lan, &ends, look);
+        // Another address of the far port, which its connection is changed to, and back.
+        let station = &mut lan.stations[1];
+        let (mac, gid) = (station.mac, look.gid(7));
+        let address = RoceAddress { gid, mac, vlan: look.vlan, version: look.version };
+        station.hca.set_roce_address(1, OTHER, Some(&address)).expect("SET_ROCE_ADDRESS");
+        let data = pattern(5, LEN);
+        ends[0].memory.write(0, &data);
+        let (sge, far) = ([ends[0].sge(0, LEN)], ends[1].mr);
+        let request = SendRequest::write(1, &sge, far.address, far.key);
+        station.hca.qp_set_sender(&mut qps[1], 0, OTHER).expect("RTS2RTS");
+        qps[0].post_send(lan.stations[0].hca.bus_mut(), &request).expect("post_send");
+        lan.simulation.run(Ps::from_us(100));
+        assert!(ends[0].cq.poll().is_none(), "{look:?}: answered");
+        assert!(ends[1].bytes(0, LEN) == [0; LEN], "{look:?}: written");
+        lan.stations[1].hca.qp_set_sender(&mut qps[1], 0, INDEX).expect("RTS2RTS");
+        lan.simulation.run(Ps::from_ms(1000));
+        assert_eq!(ends[0].cq.poll().map(|done| done.status), Some(Ok(())), "{look:?}: sent again");
+        assert!(ends[1].bytes(0, LEN) == data, "{look:?}");
+    }
+}
+
 /// Every operation over each version, network and tag.
 #[test]
 pub(crate) fn reliable_connections() {
