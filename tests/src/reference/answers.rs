@@ -198,10 +198,12 @@ impl Run {
             10 => Answer::Silence,
             11 if self.random.one_in(3) => {
                 let why = [Why::InvalidRequest, Why::RemoteAccess, Why::RemoteOperation];
-                match self.without_gap() {
-                    Some(psn) => Answer::Nak(psn, self.random.pick(&why)),
-                    None => Answer::Pause,
-                }
+                // Half of them behind responses that are missing, if any are.
+                let psn = match self.random.one_in(2) {
+                    true => self.without_gap().unwrap_or(psn),
+                    false => psn,
+                };
+                Answer::Nak(psn, self.random.pick(&why))
             }
             // A response that is not what is missing, and one that is spoilt.
             12..15 => self.data(false).unwrap_or(Answer::Ack(psn)),

@@ -233,9 +233,10 @@ impl Requester {
                 }
                 self.held = Some(psn);
             }
-            Answer::Nak(psn, why) if self.outstanding(psn) && self.acknowledge(psn).is_none() => {
-                self.fail(why)
-            }
+            Answer::Nak(psn, why) if self.outstanding(psn) => match self.acknowledge(psn) {
+                None => self.fail(why),
+                Some(missing) => self.implied(missing),
+            },
             Answer::Data(psn, operation, ref payload) if self.outstanding(psn) => {
                 self.data(psn, Some(operation), payload.len());
             }

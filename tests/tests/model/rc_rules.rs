@@ -266,6 +266,47 @@ pub(crate) fn naks_have_their_completions() {
     }
 }
 
+/// The response to a read is lost, and the send behind it is refused: the read did not fail, and is asked for again (qib driver, `do_rc_ack`).
+#[test]
+pub(crate) fn a_nak_behind_a_lost_response_asks_for_it() {
+    for code in [aeth::INVALID_REQUEST, aeth::REMOTE_ACCESS_ERROR, aeth::REMOTE_OPERATIONAL_ERROR] {
+        let mut played = PlayedPeer::silent(16);
+        played.post_read(1);
+        played.post_send(2, 1);
+        assert_eq!(played.sent_packets(), 2);
+        played.answer(1, aeth::NAK | code, 1);
+        assert_eq!((played.completion(), played.sent_packets()), (None, 2), "both again");
+        played.answer(1, aeth::NAK | code, 1);
+        assert_eq!((played.completion(), played.sent_packets()), (None, 0), "once for a lost response");
+        let ack = Some(AethRepr { syndrome: aeth::CREDITS_INVALID as u8, msn: 1 });
+        played.inject(
+            |r| (r.operation, r.psn, r.aeth) = (Operation::ReadResponseOnly, Psn::new(0), ack),
+            &[7; 16],
+        );
+        assert_eq!(played.completion().map(|(wr_id, c)| (wr_id, c.status)), Some((1, Ok(()))));
+        played.answer(1, aeth::NAK | code, 1);
+        assert_ne!(played.failure().0, Some(Syndrome::WorkRequestFlushed));
+        // A read that is refused itself, at its first packet and in the middle of its response.
+        for psn in [0, 2] {
+            let mut played = PlayedPeer::silent(16);
+            let sge = [played.pair.ends[0].sge(0, 3 * MTU)];
+            let far = played.pair.ends[1].mr;
+            played.pair.send(0, &SendRequest::read(1, &sge, far.address, far.key));
+            played.settle();
+            for came in 0..psn {
+                let ack = Some(AethRepr { syndrome: aeth::CREDITS_INVALID as u8, msn: 1 });
+                let (operation, ack) = match came {
+                    0 => (Operation::ReadResponseFirst, ack),
+                    _ => (Operation::ReadResponseMiddle, None),
+                };
+                played.inject(|r| (r.operation, r.psn, r.aeth) = (operation, Psn::new(came), ack), &[7; MTU]);
+            }
+            played.answer(psn, aeth::NAK | code, 1);
+            assert!(played.failure().0.is_some(), "refused at {psn}");
+        }
+    }
+}
+
 /// A sequence error is answered by sending again from there on, and by nothing else.
 #[test]
 pub(crate) fn a_sequence_error_repeats_from_there() {

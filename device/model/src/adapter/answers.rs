@@ -116,7 +116,11 @@ impl Core<'_> {
                 }
             }
             Verdict::Refused(syndrome) => {
-                self.acknowledge_before(now, qp, psn);
+                let missing = self.acknowledge_before(now, qp, psn);
+                if let Some(missing) = missing.filter(|missing| *missing != psn) {
+                    // What the responder executed before it is not what it refused (IBTA 9.7.5.1.3): that is asked for first.
+                    return self.retry_gap(now, qp, missing);
+                }
                 if qp.sends() {
                     self.fail_at(now, qp, psn, syndrome);
                 }
