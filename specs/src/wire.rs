@@ -171,16 +171,16 @@ layout! {
 
 /// Syndromes of the AETH (IBTA 9.7.5.1.1 table 43).
 pub mod aeth {
-    /// ACK in bits 6..5; bits 4..0 carry credits.
+    /// ACK in bits 7..5; bits 4..0 carry credits.
     pub const ACK: u32 = 0x00;
     /// Credit code that turns end-to-end flow control off.
     pub const CREDITS_INVALID: u32 = 0x1f;
-    /// RNR NAK in bits 6..5; bits 4..0 carry the timer code.
+    /// RNR NAK in bits 7..5; bits 4..0 carry the timer code.
     pub const RNR_NAK: u32 = 0x20;
-    /// NAK in bits 6..5; bits 4..0 carry the code.
+    /// NAK in bits 7..5; bits 4..0 carry the code.
     pub const NAK: u32 = 0x60;
-    /// Bits that distinguish ACK, RNR NAK and NAK.
-    pub const KIND_MASK: u32 = 0x60;
+    /// Bits that distinguish ACK, RNR NAK and NAK. What is none of them is reserved.
+    pub const KIND_MASK: u32 = 0xe0;
     /// The code or credits.
     pub const VALUE_MASK: u32 = 0x1f;
     /// NAK code: PSN sequence error.

@@ -266,6 +266,27 @@ pub(crate) fn naks_have_their_completions() {
     }
 }
 
+/// Kinds of AETH that are reserved acknowledge nothing, and bring no credits (qib driver, `do_rc_ack`).
+#[test]
+pub(crate) fn reserved_syndromes_say_nothing() {
+    let mut played = PlayedPeer::silent(16);
+    played.post_send(1, 1);
+    assert_eq!(played.sent_packets(), 1);
+    for kind in [0x40, 0x80, 0xa0, 0xc0, 0xe0] {
+        played.answer(0, kind | aeth::CREDITS_INVALID, 1);
+        assert_eq!((played.completion(), played.sent_packets()), (None, 0), "kind {kind:#x}");
+    }
+    played.answer(0, aeth::ACK, 1);
+    assert_eq!(played.completion().map(|c| c.0), Some(1));
+    // Of two packets that need a credit one may go, and nothing of the kind makes it two.
+    played.post_send(2, 2);
+    assert_eq!(played.sent_packets(), 1);
+    played.answer(1, 0x80 | aeth::CREDITS_INVALID, 1);
+    assert_eq!(played.sent_packets(), 0);
+    played.answer(1, aeth::ACK | aeth::CREDITS_INVALID, 1);
+    assert_eq!(played.sent_packets(), 1);
+}
+
 /// The response to a read is lost, and the send behind it is refused: the read did not fail, and is asked for again (qib driver, `do_rc_ack`).
 #[test]
 pub(crate) fn a_nak_behind_a_lost_response_asks_for_it() {

@@ -338,6 +338,8 @@ mod tests {
         assert_eq!(of(aeth::NAK | aeth::PSN_SEQUENCE_ERROR), Verdict::Sequence);
         assert_eq!(of(aeth::NAK | aeth::REMOTE_ACCESS_ERROR), Verdict::Refused(Syndrome::RemoteAccess));
         assert_eq!(of(aeth::NAK | 0x1e), Verdict::Refused(Syndrome::BadResponse), "a reserved code");
+        let reserved = (0..=0xff).filter(|s| ![aeth::ACK, aeth::RNR_NAK, aeth::NAK].contains(&(s & 0xe0)));
+        assert!(reserved.map(of).all(|verdict| verdict == Verdict::Nothing), "reserved kinds");
     }
 
     #[test]
