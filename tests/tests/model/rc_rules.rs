@@ -394,12 +394,13 @@ pub(crate) fn a_send_is_not_answered_with_data() {
     assert_eq!(played.failure().0, Some(Syndrome::BadResponse));
 }
 
-/// A packet for another LID is not for this port, whoever it is from and whatever queue pair it names (IBTA 7.3.1).
+/// A packet for another LID is not for this port, whoever it is from and whatever queue pair it names (IBTA 7.3.1); the permissive one is for
+/// QP0 alone (IBTA 9.6.1.4.1).
 #[test]
 pub(crate) fn packets_to_other_lids_are_dropped() {
     let mut played = PlayedPeer::silent(16);
     played.post_send(1, 1);
-    for (to, taken) in [(7, false), (1, true)] {
+    for (to, taken) in [(7, false), (0xffff, false), (1, true)] {
         let repr = Repr {
             transport: Transport::Rc,
             migrated: true,

@@ -15,7 +15,7 @@ use crate::ground::event::Unwanted;
 use crate::ground::time::Ps;
 
 impl Executor<'_> {
-    /// Whether a packet was addressed to another port. Management of the subnet goes by other things.
+    /// Whether a packet was addressed to another port, or by the permissive LID. Management of the subnet goes by other things.
     #[inline]
     fn is_for_another(&self, arrived: &Arrived) -> bool {
         let port = self.core.chip.managed.port(arrived.port);

@@ -55,12 +55,12 @@ impl Address {
         self.forced || port.is_own_lid(self.slid)
     }
 
-    /// Whether a packet that came to that port has the DLID of another one (IBTA 7.3.1). What never left its port has none that counts, and a
-    /// port without a LID none to compare.
+    /// Whether a packet that came to that port has the DLID of another one (IBTA 7.3.1), or the permissive one, by which nothing but QP0 is
+    /// reached (IBTA 9.6.1.4.1). What never left its port has none that counts, and a port without a LID none to compare.
     #[inline]
     pub(in crate::link_layer) fn is_for_another(&self, port: &Port) -> bool {
-        let unicast = !self.dlid.is_multicast() && self.dlid != Lid::PERMISSIVE && !self.forced;
-        unicast && port.lid().0 != 0 && !port.is_own_lid(self.dlid)
+        let unicast = !self.dlid.is_multicast() && !self.forced;
+        unicast && !port.is_own_lid(self.dlid) && (port.lid().0 != 0 || self.dlid == Lid::PERMISSIVE)
     }
 
     /// What the completion of a receive says of the sender.
