@@ -52,7 +52,8 @@ ethernet_again! {
         loopback_by_domain;
     strides: check_sequences_take_room frames_fill_wqes two_bytes_in_front;
     tables: roce_packets_pass_tables packets_are_counted_by_their_sender sniffers_get_copies;
-    roce: reliable_connections packets_change_their_sender_in_rts what_is_not_for_the_transport_is_the_nics datagrams;
+    roce: reliable_connections packets_change_their_sender_in_rts what_is_not_for_the_transport_is_the_nics datagrams
+        a_connection_is_for_its_own_address general_services_take_datagrams_of_their_size;
 }
 
 again! {
@@ -138,6 +139,8 @@ again! {
     random: loopback_at_random link_at_random lossy_link_at_random;
     rc_rules:
         credits_hold_sends_back rnr_timers retries_are_counted naks_have_their_completions
+        naks_behind_an_rnr_nak_cost_nothing reserved_syndromes_say_nothing
+        a_nak_behind_a_lost_response_asks_for_it a_refused_message_completes_its_receive_request
         a_sequence_error_repeats_from_there a_fence_waits_for_reads
         reads_and_atomics_keep_to_the_initiators_depth
         requests_are_executed_in_order_and_once atomics_are_executed_once
