@@ -1,6 +1,5 @@
 //! The tables of contexts (interconnect context memory, ICM).
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use hca_spec::bsf::Bsf;
@@ -291,7 +290,7 @@ pub struct Signature {
     /// How data is encrypted, of a key that does that.
     pub crypto: Option<Encryption>,
     /// The block's signature as far as it has come from the wire.
-    pub arriving: Cell<[u8; 8]>,
+    pub arriving: [u8; 8],
     /// The key's count of signature errors when one was told: the next is told when the driver changes it.
     pub told: Option<u32>,
 }
@@ -302,7 +301,7 @@ pub struct Encryption {
     /// What is encrypted where, and with which key.
     pub bsf: CryptoBsf,
     /// Bytes that have come and are not enough to be encrypted or decrypted.
-    pub partial: Cell<Partial>,
+    pub partial: Partial,
 }
 
 /// The begin of a part of a data unit that is encrypted as a whole, as far as it has come.

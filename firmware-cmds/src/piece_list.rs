@@ -4,7 +4,6 @@
 //! by, and the next one begins at the last mark before its first byte: the packets of a message go through a list once, and not from its
 //! begin each. Marks are a hint: whoever walks a copy without any finds the same. They take 24 bytes for 4 KiB of a list.
 
-use std::cell::Cell;
 use std::fmt;
 
 use crate::list::List;
@@ -48,7 +47,7 @@ struct Marks {
 #[derive(Default)]
 pub struct PieceList {
     list: List,
-    marks: Cell<Option<Box<Marks>>>,
+    marks: Option<Box<Marks>>,
 }
 
 /// The last of some marks that has at most so many bytes before it.
@@ -85,7 +84,7 @@ impl PieceList {
     }
 
     /// Leaves a mark, if it is far enough from the last one. It says of all entries before it what is so.
-    pub fn leave(&self, mark: Mark) {
+    pub fn leave(&mut self, mark: Mark) {
         if mark.entry >= self.unmarked() && mark.before < u64::MAX {
             self.change(|marks| marks.entries.push(mark));
         }
@@ -102,7 +101,7 @@ impl PieceList {
     }
 
     /// Keeps what a cycle is.
-    pub fn keep_cycle(&self, cycle: Cycle) {
+    pub fn keep_cycle(&mut self, cycle: Cycle) {
         self.change(|marks| {
             if let Err(place) = marks.cycles.binary_search_by_key(&cycle.layout, |known| known.layout) {
                 marks.cycles.insert(place, cycle);
@@ -115,16 +114,11 @@ impl PieceList {
         if self.count() < EVERY {
             return T::default();
         }
-        let marks = self.marks.take();
-        let seen = marks.as_deref().map(look).unwrap_or_default();
-        self.marks.set(marks);
-        seen
+        self.marks.as_deref().map(look).unwrap_or_default()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Marks)) {
-        let mut marks = self.marks.take().unwrap_or_default();
-        change(&mut marks);
-        self.marks.set(Some(marks));
+    fn change(&mut self, change: impl FnOnce(&mut Marks)) {
+        change(self.marks.get_or_insert_default());
     }
 }
 
@@ -137,7 +131,7 @@ impl Marks {
 
 impl From<List> for PieceList {
     fn from(list: List) -> Self {
-        Self { list, marks: Cell::default() }
+        Self { list, marks: None }
     }
 }
 
@@ -171,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_last_mark_before_a_byte() {
-        let list = long();
+        let mut list = long();
         assert_eq!((list.mark(9), list.unmarked()), (Mark::default(), EVERY));
         let mark = |entry, before| Mark { entry, before, looks: entry as u32 };
         list.leave(mark(EVERY - 1, 5));
@@ -188,7 +182,7 @@ mod tests {
 
     #[test]
     fn cycles_are_kept_by_their_layout() {
-        let list = long();
+        let mut list = long();
         let cycle = |layout, size| Cycle {
             layout,
             size,
@@ -202,7 +196,7 @@ mod tests {
 
     #[test]
     fn short_lists_have_no_marks() {
-        let list = PieceList::from(List::of(&[0; ENTRY * 10]));
+        let mut list = PieceList::from(List::of(&[0; ENTRY * 10]));
         list.leave(Mark { entry: EVERY, before: 0, looks: 0 });
         assert_eq!(list.mark(1), Mark::default());
     }

@@ -120,7 +120,7 @@ impl Core<'_> {
             self.fail(now, qp, None);
             return 0;
         }
-        let (who, pieces, keyed) = (qp.local(&receive), &receive.pieces, self.keyed());
+        let (who, pieces, mut keyed) = (qp.local(&receive), &receive.pieces, self.keyed());
         let header = match arrived.grh() {
             Some(grh) => keyed.scatter(who, pieces, 0, Payload::Bytes(&grh)),
             None => Ok(Default::default()),

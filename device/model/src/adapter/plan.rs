@@ -362,30 +362,20 @@ impl Core<'_> {
         let rlky = rq.ctx.get(Rqc::RLKY) == 1;
         let who = Accessor { qpn: Qpn(queued.rqn.0), pd, rlky };
         let fits = total(&pieces) >= frame.len() as u64;
-        match self.keyed().scatter(who, &pieces, 0, Payload::Bytes(&frame)) {
-            Ok(found) if fits => found.ignore("it is only planned"),
+        let written = self.planned_access(who).scatter(&pieces, 0, Payload::Bytes(&frame));
+        if !written || !fits {
             // The queue will fail, and be flushed up to what its record says.
-            other => {
-                if let Ok(found) = other {
-                    found.ignore("it is only planned");
-                }
-                self.plan_flush_rq(queued.rqn);
-            }
+            self.plan_flush_rq(queued.rqn);
         }
     }
 
     fn plan_gather(&self, qp: &QueuePair, pieces: &[Piece], offset: u64, len: usize) {
         let memory = Touched(&*self.function.memory);
-        let gathered = self.keyed_in(&memory).gather(qp.accessor(), pieces, offset, &mut vec![0; len]);
-        if let Ok(found) = gathered {
-            found.ignore("it is only planned");
-        }
+        self.planned_access_in(&memory, qp.accessor()).gather(pieces, offset, len);
     }
 
     fn plan_scatter(&self, qp: &QueuePair, receive: &Receive, offset: u64, data: Payload<'_>) {
-        if let Ok(found) = self.keyed().scatter(qp.local(receive), &receive.pieces, offset, data) {
-            found.ignore("it is only planned");
-        }
+        _ = self.planned_access(qp.local(receive)).scatter(&receive.pieces, offset, data);
     }
 
     fn plan_response(&self, qp: &QueuePair) {
@@ -397,9 +387,7 @@ impl Core<'_> {
         if let Some(Response::Read(ReadLeft { who, va, rkey, left, .. })) = qp.responder.queue.front() {
             let mut bytes = vec![0; (*left).min(qp.params.mtu as u64) as usize];
             let memory = Touched(&*self.function.memory);
-            if let Ok(found) = self.keyed_in(&memory).read(*who, *rkey, *va, &mut bytes, Access::RemoteRead) {
-                found.ignore("it is only planned");
-            }
+            self.planned_access_in(&memory, *who).read(*rkey, *va, &mut bytes, Access::RemoteRead);
         }
     }
 
@@ -483,15 +471,9 @@ impl Core<'_> {
                 let Some(atomic) = &repr.atomic else { return };
                 let mut word = [0; 8];
                 let word = word.get_mut(..atomic.size()).unwrap_or_default();
-                let (who, access) = (target.who, Access::RemoteAtomic);
-                if let Ok(found) = self.keyed().read(who, atomic.rkey, atomic.va, word, access) {
-                    found.ignore("it is only planned");
-                }
-                if let Ok(found) =
-                    self.keyed().write(who, atomic.rkey, atomic.va, Payload::Bytes(word), access)
-                {
-                    found.ignore("it is only planned");
-                }
+                let mut planned = self.planned_access(target.who);
+                planned.read(atomic.rkey, atomic.va, word, Access::RemoteAtomic);
+                planned.write(atomic.rkey, atomic.va, Payload::Bytes(word), Access::RemoteAtomic);
             }
             _ => {}
         }
@@ -503,10 +485,8 @@ impl Core<'_> {
             (None, Some(Current::Write { rkey, va, .. })) => Some((*rkey, *va)),
             _ => None,
         };
-        if let Some((rkey, va)) = to
-            && let Ok(found) = self.keyed().write(target.who, rkey, va, payload, Access::RemoteWrite)
-        {
-            found.ignore("it is only planned");
+        if let Some((rkey, va)) = to {
+            self.planned_access(target.who).write(rkey, va, payload, Access::RemoteWrite);
         }
     }
 
@@ -518,10 +498,9 @@ impl Core<'_> {
         let data = if atomic { Payload::Bytes(operand_of(&original, qp.operand(repr.psn))) } else { payload };
         if let Data::IntoBuffers { place, offset } = qp.locate_data(repr, data.len(), 0)
             && let Some(message) = qp.requester.messages.get(place)
-            && let Ok(found) =
-                self.keyed().scatter(qp.requester_of(&message.wqe), &message.wqe.pieces, offset, data)
         {
-            found.ignore("it is only planned");
+            let mut planned = self.planned_access(qp.requester_of(&message.wqe));
+            _ = planned.scatter(&message.wqe.pieces, offset, data);
         }
     }
 }

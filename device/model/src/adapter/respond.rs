@@ -373,7 +373,7 @@ impl Core<'_> {
 
     /// Writes the payload of a write packet.
     fn land(
-        &self,
+        &mut self,
         qp: &mut QueuePair,
         who: Accessor,
         to: &WriteTo,

@@ -62,14 +62,14 @@ impl Core<'_> {
         self.tell_of_traces(now);
     }
 
-    fn write_block(&self, key: Mkey, block: &Block) -> Result<(), Fault> {
+    fn write_block(&mut self, key: Mkey, block: &Block) -> Result<(), Fault> {
         let start = self.function.fw.icm.mkeys.get(key.index()).map_or(0, |k| k.ctx.get(Mkc::START_ADDR));
         let va = start.wrapping_add(block.offset);
         self.write_by_key(key, va, &block.bytes)
     }
 
     /// Writes bytes for the firmware, under a key that it was given.
-    pub(crate) fn write_by_key(&self, key: Mkey, va: u64, bytes: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn write_by_key(&mut self, key: Mkey, va: u64, bytes: &[u8]) -> Result<(), Fault> {
         let who = self.domain_of(key);
         let errors = self.keyed().write(who, key, va, Payload::Bytes(bytes), Access::LocalWrite)?;
         errors.ignore("the firmware writes through no signatures");

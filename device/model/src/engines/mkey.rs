@@ -21,10 +21,10 @@ mod walk;
 #[cfg(test)]
 mod walk_tests;
 
-pub(crate) use behind::Behind;
+pub(crate) use behind::{Behind, Remains};
 pub(crate) use known::KnownPages;
+pub(crate) use walk::{PagePart, Steps, TURN_STEPS, Walked};
 use walk::{Range, Walk, check_bounds, check_owner, find};
-pub(crate) use walk::{Steps, TURN_STEPS, Walked};
 
 /// What an access wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -241,23 +241,20 @@ pub(crate) struct Plain<'a> {
 }
 
 impl Plain<'_> {
-    /// Its bus address, if the key names memory itself and all of it is in one page; all that is allowed of that page is kept with the
-    /// `known` ones.
+    /// The page that all of it is in, as far as that is allowed, if the key names memory itself: to be kept with the [`KnownPages`].
     #[inline]
-    pub(crate) fn in_page(&self, known: &KnownPages, keys: u64) -> Option<u64> {
-        let place = walk::page_of(self.entry, self.range, self.access)?;
-        known.keep(self.who, self.range.key, place, self.access, keys);
-        Some(place.iova.wrapping_add(self.range.va.wrapping_sub(place.va)))
+    pub(crate) fn in_page(&self) -> Option<PagePart> {
+        walk::page_of(self.entry, self.range, self.access)
     }
 
     /// Visits its bus addresses in order.
     #[inline]
     pub(crate) fn spans(
         &self,
-        steps: &Steps<'_>,
+        steps: &mut Steps,
         visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let walk = Walk { icm: self.icm, who: self.who, access: self.access, steps };
+        let mut walk = Walk { icm: self.icm, who: self.who, access: self.access, steps };
         walk.key(self.entry, self.range, 0, visit)
     }
 }

@@ -182,7 +182,7 @@ impl Core<'_> {
         parts: &[&[u8]],
     ) -> Result<(), Unwritten> {
         let who = Accessor { qpn: Qpn(target.rqn.0), pd: target.pd, rlky: target.rlky };
-        let keyed = self.keyed();
+        let mut keyed = self.keyed();
         let written = list.place(offset, parts, |to, bytes| {
             let found = keyed.write(who, to.key, to.va, Payload::Bytes(bytes), Access::LocalWrite)?;
             found.ignore("frames have no signatures");

@@ -283,7 +283,7 @@ impl Core<'_> {
 
     /// Gathers and finishes frames of a WQE: those of `range`, or fewer if their keys are long to walk, but one at least.
     fn build_frames<'w>(
-        &self,
+        &mut self,
         qp: &QueuePair,
         wqe: &'w EthWqe,
         range: Range<u64>,
@@ -322,7 +322,7 @@ impl Core<'_> {
     /// The inline header, and `len` bytes of data from `offset` on, with room for what is added to them; and how many entries of
     /// indirect keys were looked at.
     fn gathered(
-        &self,
+        &mut self,
         qp: &QueuePair,
         frame: &Frame,
         offset: u64,
@@ -334,14 +334,14 @@ impl Core<'_> {
         bytes.extend_from_slice(&frame.header);
         bytes.resize(header.saturating_add(len), 0);
         let data = bytes.get_mut(header..).unwrap_or_default();
-        let keyed = self.keyed();
+        let mut keyed = self.keyed();
         let found = keyed.gather(qp.accessor(), &frame.pieces, offset, data)?;
         found.ignore("frames have no signatures");
         Ok((bytes, keyed.looked_at()))
     }
 
     /// A frame that is not cut, finished, and how many entries of indirect keys were looked at.
-    fn whole_frame(&self, qp: &QueuePair, frame: &Frame) -> Result<(Vec<u8>, u32), Stopped> {
+    fn whole_frame(&mut self, qp: &QueuePair, frame: &Frame) -> Result<(Vec<u8>, u32), Stopped> {
         frame.check(LONGEST)?;
         let (mut bytes, looked_at) = self.gathered(qp, frame, 0, frame.data as usize)?;
         let mode = qp.frames.and_then(|queue| InlineMode::from_bits(queue.inline_mode.into()));

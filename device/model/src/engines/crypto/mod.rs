@@ -178,7 +178,7 @@ impl<'a> Encrypted<'a> {
 
     /// What comes from the wire, for an access that begins at `access` there; [`Through::close`] ends it.
     pub(crate) fn inwards<'b>(&'b self, below: &'b mut dyn Bytes, access: u64) -> Through<'b> {
-        let partial = self.state.partial.get();
+        let partial = &self.state.partial;
         // Made again: it found what it found the first time.
         let piece = if partial.access == access { partial.before } else { partial.after };
         Through { encrypted: self, below, piece, access: Some((access, piece)) }
@@ -196,11 +196,9 @@ pub(crate) struct Through<'a> {
 }
 
 impl Through<'_> {
-    /// Ends an access from the wire: what has not been enough is kept for the next.
-    pub(crate) fn close(self) {
-        if let Some((access, before)) = self.access {
-            self.encrypted.state.partial.set(Partial { access, before, after: self.piece });
-        }
+    /// Ends an access from the wire. Returns what has not been enough, to be kept for the next.
+    pub(crate) fn close(self) -> Option<Partial> {
+        self.access.map(|(access, before)| Partial { access, before, after: self.piece })
     }
 
     /// Bytes that wait, and where they begin; none if those at `offset` don't follow.

@@ -64,7 +64,7 @@ proptest! {
         let (selector, unit) = UNITS[which];
         let (key, plain) = (dek(), pattern(units * unit));
         let sealed = reference(&key, &plain, unit, tweak);
-        let state = state(order::WIRE_SIGNATURE, selector, tweak);
+        let mut state = state(order::WIRE_SIGNATURE, selector, tweak);
         let encrypted = Encrypted { key: KEY, plan: Plan::new(&state.bsf).unwrap(), cipher: &key, state: &state };
         // To the wire, every piece by itself.
         let mut memory = plain.clone();
@@ -80,15 +80,17 @@ proptest! {
             }
         }
         prop_assert!(sent == sealed);
-        // From the wire, each piece twice: planned, and carried out.
+        // From the wire, each piece twice: an access that is made again finds the same.
         let mut memory = vec![0; plain.len()];
         let mut at = 0;
         for n in cuts.iter().cycle() {
             let piece = &sealed[at..(at + n).min(sealed.len())];
             for _ in 0..2 {
+                let plan = Plan::new(&state.bsf).unwrap();
+                let encrypted = Encrypted { key: KEY, plan, cipher: &key, state: &state };
                 let mut through = encrypted.inwards(&mut memory, at as u64);
                 through.write(at as u64, piece).unwrap();
-                through.close();
+                state.partial = through.close().unwrap();
             }
             at += piece.len();
             if at == sealed.len() {
@@ -114,7 +116,7 @@ proptest! {
         through.read(from as u64, &mut seen).unwrap();
         prop_assert!(seen == plain[from..cut]);
         through.write(cut as u64, &plain[cut..]).unwrap();
-        through.close();
+        _ = through.close();
         prop_assert!(memory == reference(&key, &plain, unit, 9), "memory is encrypted");
     }
 }
@@ -168,13 +170,14 @@ fn sides() {
 #[test]
 fn blocks_have_a_begin() {
     let key = dek();
-    let state = state(order::WIRE_SIGNATURE, 1, 0);
-    let encrypted = Encrypted { key: KEY, plan: Plan::new(&state.bsf).unwrap(), cipher: &key, state: &state };
+    let mut state = state(order::WIRE_SIGNATURE, 1, 0);
     let mut memory = vec![0; 1024];
     let mut write = |at: u64, len: usize| {
+        let plan = Plan::new(&state.bsf).unwrap();
+        let encrypted = Encrypted { key: KEY, plan, cipher: &key, state: &state };
         let mut through = encrypted.inwards(&mut memory, at);
         let written = through.write(at, &vec![1; len]);
-        through.close();
+        state.partial = through.close().unwrap();
         written
     };
     assert_eq!(write(8, 8), Err(Fault::Block { key: KEY, offset: 8 }));

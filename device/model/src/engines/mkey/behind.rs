@@ -1,7 +1,7 @@
 //! The memory behind a key that has signatures or encrypts: what an access to the key becomes there.
 
 use hca_firmware::Icm;
-use hca_firmware::icm::MemoryKey;
+use hca_firmware::icm::{MemoryKey, Partial};
 use hca_spec::ids::{Mkey, Pd};
 use hca_spec::mkc::Mkc;
 
@@ -12,12 +12,36 @@ use crate::engines::signature::{Backing, SignatureError, Signed, signed};
 
 /// What is between memory and wire.
 pub(crate) struct Passage<'a> {
-    signed: Signed<'a>,
+    signed: Signed,
     encrypted: Option<Encrypted<'a>>,
+    /// The block's signature as far as it has come from the wire before.
+    arriving: [u8; 8],
     /// Where the key begins.
     start: u64,
     /// Where on the wire the access begins.
     offset: u64,
+}
+
+/// What has come from the wire under a key and is not enough yet.
+#[must_use = "it is kept with the key (Remains::keep)"]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Remains {
+    /// The block's signature.
+    arriving: [u8; 8],
+    /// Of a key that encrypts: the begin of a part of a data unit.
+    partial: Option<Partial>,
+}
+
+impl Remains {
+    /// Keeps it with its key for the next access.
+    pub(crate) fn keep(self, icm: &mut Icm, key: Mkey) {
+        let entry = icm.mkeys.get_mut(key.index());
+        let Some(signature) = entry.and_then(|entry| entry.signature.as_mut()) else { return };
+        signature.arriving = self.arriving;
+        if let (Some(encryption), Some(partial)) = (&mut signature.crypto, self.partial) {
+            encryption.partial = partial;
+        }
+    }
 }
 
 /// The memory behind a signature key or one that encrypts. The key's own rights are checked for the access; what it names is read
@@ -62,7 +86,7 @@ impl<'a> Behind<'a> {
                 Some(Encrypted::new(icm, part, range.key, pd)?)
             }
         };
-        let Some(signed) = signed(icm, entry, range.key)? else { return Ok(None) };
+        let Some((signed, arriving)) = signed(icm, entry, range.key)? else { return Ok(None) };
         let bounds = Fault::Bounds { key: range.key, va: range.va, len: range.len };
         let start = entry.ctx.get(Mkc::START_ADDR);
         let offset = range.va.checked_sub(start).ok_or(bounds)?;
@@ -73,7 +97,7 @@ impl<'a> Behind<'a> {
             Some(plan) => signed.memory_len(plan.whole(end)),
         };
         check_bounds(&entry.ctx, range.key, start, end).map_err(|_| bounds)?;
-        Ok(Some(Passage { signed, encrypted, start, offset }))
+        Ok(Some(Passage { signed, encrypted, arriving, start, offset }))
     }
 
     /// Memory to wire: fills `buf`. `memory` is what [`Behind::spans`] tells of.
@@ -81,7 +105,10 @@ impl<'a> Behind<'a> {
         let Passage { signed, encrypted, offset, .. } = &self.passage;
         let Some(encrypted) = encrypted else { return signed.gather(memory, *offset, buf) };
         match encrypted.plan.side {
-            Side::Wire => encrypted.outwards(&mut Before { signed, memory }).read(*offset, buf),
+            Side::Wire => {
+                let mut before = Before { signed, memory, arriving: &mut [0; 8] };
+                encrypted.outwards(&mut before).read(*offset, buf)
+            }
             Side::Memory => {
                 let through = encrypted.outwards(memory);
                 let mut sealed = Sealed { through, found: Vec::new() };
@@ -93,27 +120,32 @@ impl<'a> Behind<'a> {
         }
     }
 
-    /// Wire to memory: stores what came.
-    pub(crate) fn scatter(&self, memory: &mut dyn Backing, data: &[u8]) -> Result<(), Fault> {
-        let Passage { signed, encrypted, offset, .. } = &self.passage;
-        let Some(encrypted) = encrypted else { return signed.scatter(memory, *offset, data) };
+    /// Wire to memory: stores what came. Returns what is not enough yet, to be kept with the key; if it fails, nothing is: the access
+    /// is made again, or the data is nobody's.
+    pub(crate) fn scatter(&self, memory: &mut dyn Backing, data: &[u8]) -> Result<Remains, Fault> {
+        let Passage { signed, encrypted, arriving, offset, .. } = &self.passage;
+        let mut remains = Remains { arriving: *arriving, partial: None };
+        let Some(encrypted) = encrypted else {
+            signed.scatter(memory, *offset, data, &mut remains.arriving)?;
+            return Ok(remains);
+        };
         match encrypted.plan.side {
             Side::Wire => {
-                let mut before = Before { signed, memory };
+                let mut before = Before { signed, memory, arriving: &mut remains.arriving };
                 let mut through = encrypted.inwards(&mut before, *offset);
                 through.write(*offset, data)?;
-                through.close();
+                remains.partial = through.close();
             }
             Side::Memory => {
                 let through = encrypted.inwards(memory, *offset);
                 let mut sealed = Sealed { through, found: Vec::new() };
-                signed.scatter(&mut sealed, *offset, data)?;
+                signed.scatter(&mut sealed, *offset, data, &mut remains.arriving)?;
                 let Sealed { through, found } = sealed;
-                through.close();
+                remains.partial = through.close();
                 found.into_iter().for_each(|error| memory.found(error));
             }
         }
-        Ok(())
+        Ok(remains)
     }
 
     /// Visits the bus addresses of `len` bytes of the memory domain from `offset` on.
@@ -122,7 +154,7 @@ impl<'a> Behind<'a> {
         offset: u64,
         len: usize,
         access: Access,
-        steps: &Steps<'_>,
+        steps: &mut Steps,
         visit: &mut dyn FnMut(Span) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let range = Range { key: self.key, va: self.passage.start.wrapping_add(offset), len: len as u64 };
@@ -132,8 +164,10 @@ impl<'a> Behind<'a> {
 
 /// What signatures make of memory, as encryption on the wire's side sees it.
 struct Before<'a> {
-    signed: &'a Signed<'a>,
+    signed: &'a Signed,
     memory: &'a mut dyn Backing,
+    /// The block's signature as far as it has come from the wire.
+    arriving: &'a mut [u8; 8],
 }
 
 impl Bytes for Before<'_> {
@@ -142,7 +176,7 @@ impl Bytes for Before<'_> {
     }
 
     fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        self.signed.scatter(self.memory, offset, data)
+        self.signed.scatter(self.memory, offset, data, self.arriving)
     }
 }
 

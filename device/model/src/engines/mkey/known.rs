@@ -3,8 +3,6 @@
 //!
 //! A change of keys ends it, as it ends landings and runs.
 
-use std::cell::Cell;
-
 use hca_spec::ids::Mkey;
 
 use super::walk::PagePart;
@@ -25,14 +23,9 @@ const QUEUES: usize = 8;
 
 /// The last ones of each kind of access.
 #[derive(Debug, Default)]
-pub(crate) struct KnownPages([[Cell<Option<Known>>; QUEUES]; Access::KINDS]);
+pub(crate) struct KnownPages([[Option<Known>; QUEUES]; Access::KINDS]);
 
 impl KnownPages {
-    #[inline]
-    fn slot(&self, who: Accessor, access: Access) -> Option<&Cell<Option<Known>>> {
-        self.0.get(access as usize)?.get(who.qpn.0 as usize % QUEUES)
-    }
-
     /// The bus address of `len` bytes at `va` under `key`, if they are in the page of the last access of this kind, by the same one;
     /// `keys`: the changes of keys so far.
     #[inline]
@@ -44,7 +37,7 @@ impl KnownPages {
         access: Access,
         keys: u64,
     ) -> Option<u64> {
-        let known = self.slot(who, access)?.get()?;
+        let known = self.0.get(access as usize)?.get(who.qpn.0 as usize % QUEUES)?.as_ref()?;
         let PagePart { va: begin, len: room, iova } = known.place;
         let offset = va.wrapping_sub(begin);
         let same = known.key == key && known.keys == keys && known.who == who;
@@ -53,9 +46,10 @@ impl KnownPages {
     }
 
     /// Keeps where an access went.
-    pub(super) fn keep(&self, who: Accessor, key: Mkey, place: PagePart, access: Access, keys: u64) {
-        if let Some(last) = self.slot(who, access) {
-            last.set(Some(Known { who, key, place, keys }));
+    pub(crate) fn keep(&mut self, who: Accessor, key: Mkey, place: PagePart, access: Access, keys: u64) {
+        let of_kind = self.0.get_mut(access as usize);
+        if let Some(last) = of_kind.and_then(|kind| kind.get_mut(who.qpn.0 as usize % QUEUES)) {
+            *last = Some(Known { who, key, place, keys });
         }
     }
 }
@@ -68,7 +62,7 @@ mod tests {
 
     #[test]
     fn only_what_was_asked_for_is_known() {
-        let pages = KnownPages::default();
+        let mut pages = KnownPages::default();
         let (who, key) = (Accessor { qpn: Qpn(1), pd: Pd(2), rlky: false }, Mkey(3));
         let place = PagePart { va: 0x1080, len: 0xf80, iova: 0x7_0080 };
         pages.keep(who, key, place, Access::LocalRead, 5);

@@ -1,7 +1,5 @@
 //! From a key and an address to bus addresses, through as many indirect keys as there are.
 
-use std::cell::Cell;
-
 use hca_firmware::Icm;
 use hca_firmware::icm::{MemoryKey, Translation};
 use hca_firmware::list::List;
@@ -29,66 +27,87 @@ const FREE: u32 = 1 << 10;
 
 /// Entries of indirect keys that accesses of a function have looked at, and that nobody has been charged for.
 #[derive(Debug, Default)]
-pub(crate) struct Walked(Cell<u32>);
+pub(crate) struct Walked(u32);
 
 impl Walked {
     /// An event is over: the entries to be charged for it.
     #[inline]
-    pub(crate) fn charge(&self) -> u32 {
-        match self.0.get() {
+    pub(crate) fn charge(&mut self) -> u32 {
+        match std::mem::take(&mut self.0) {
             0 => 0,
-            entries => {
-                self.0.set(0);
-                entries.saturating_sub(FREE)
+            entries => entries.saturating_sub(FREE),
+        }
+    }
+
+    /// An access has looked at so many.
+    pub(crate) fn add(&mut self, entries: u32) {
+        self.0 = self.0.saturating_add(entries);
+    }
+}
+
+/// What a walk has found of a long list: the next one begins there.
+#[derive(Debug)]
+enum Place {
+    /// An entry, and what lies before it.
+    Entry(Mark),
+    /// A strided layout.
+    Cycle(Cycle),
+}
+
+/// Entries of indirect keys that an access has come by, and what is to be kept of them ([`Steps::keep`]).
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    /// From the begin of each list on, marks or not: so whether an access is too long does not depend on those before it.
+    taken: u32,
+    /// Those that were looked at, behind a mark, and that nobody was told of.
+    looks: u32,
+    /// Marks that the lists of these keys get: at most one for each [`EVERY`] entries taken.
+    places: Vec<(Mkey, Place)>,
+}
+
+impl Steps {
+    /// How many there were, from the begins of lists on.
+    pub(crate) fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    /// Those that were looked at since this was asked.
+    #[inline]
+    pub(crate) fn take_looks(&mut self) -> u32 {
+        std::mem::take(&mut self.looks)
+    }
+
+    /// Whether there are marks to be kept.
+    #[inline]
+    pub(crate) fn has_places(&self) -> bool {
+        !self.places.is_empty()
+    }
+
+    /// Gives lists the marks that walks have found.
+    #[cold]
+    pub(crate) fn keep(&mut self, icm: &mut Icm) {
+        for (key, place) in self.places.drain(..) {
+            let translation = icm.mkeys.get_mut(key.index()).map(|entry| &mut entry.translation);
+            let Some(Translation::Klm(list)) = translation else { continue };
+            match place {
+                Place::Entry(mark) => list.leave(mark),
+                Place::Cycle(cycle) => list.keep_cycle(cycle),
             }
         }
     }
 
-    fn add(&self, entries: u32) {
-        self.0.set(self.0.get().saturating_add(entries));
-    }
-}
-
-/// Entries of indirect keys that an access has come by.
-#[derive(Debug)]
-pub(crate) struct Steps<'a> {
-    /// From the begin of each list on, marks or not: so whether an access is too long does not depend on those before it.
-    taken: Cell<u32>,
-    /// Those that were looked at: behind a mark.
-    looks: Cell<u32>,
-    /// The same of all accesses.
-    walked: &'a Walked,
-}
-
-impl<'a> Steps<'a> {
-    /// Of an access that has not begun.
-    pub(crate) fn new(walked: &'a Walked) -> Self {
-        Self { taken: Cell::new(0), looks: Cell::new(0), walked }
-    }
-
-    /// How many there were, from the begins of lists on.
-    pub(crate) fn taken(&self) -> u32 {
-        self.taken.get()
-    }
-
-    /// How many were looked at.
-    #[cfg(test)]
-    pub(super) fn looks(&self) -> u32 {
-        self.looks.get()
-    }
-
     /// So many more. Returns whether they are few enough yet.
-    fn add(&self, n: u32) -> bool {
-        self.taken.set(self.taken.get().saturating_add(n));
-        self.taken.get() <= MAX_STEPS
+    fn add(&mut self, n: u32) -> bool {
+        self.taken = self.taken.saturating_add(n);
+        self.taken <= MAX_STEPS
     }
 
     /// So many are looked at.
-    fn look(&self, n: u32) {
-        self.looks.set(self.looks.get().saturating_add(n));
-        self.walked.add(n);
+    fn look(&mut self, n: u32) {
+        self.looks = self.looks.saturating_add(n);
     }
 }
+
 /// Bytes of an entry of an indirect key.
 const OCTWORD: usize = 16;
 /// Smallest and largest page: log2. Smaller ones can't be made; what UMR sets is brought into the range. With pages of 2^61 bytes
@@ -205,12 +224,20 @@ pub(super) fn pages_of(entry: &MemoryKey, range: Range, access: Access) -> Optio
 
 /// A part of a page under a key.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PagePart {
+pub(crate) struct PagePart {
     /// Its first address.
     pub(super) va: u64,
     pub(super) len: u64,
     /// Its bus address.
     pub(super) iova: u64,
+}
+
+impl PagePart {
+    /// The bus address of an address in it.
+    #[inline]
+    pub(crate) fn address(&self, va: u64) -> u64 {
+        self.iova.wrapping_add(va.wrapping_sub(self.va))
+    }
 }
 
 /// The page that a range is in, as far as it belongs to the key, if the key names memory itself and the page is there for that access.
@@ -249,7 +276,7 @@ pub(super) struct Walk<'a> {
     pub(super) icm: &'a Icm,
     pub(super) who: Accessor,
     pub(super) access: Access,
-    pub(super) steps: &'a Steps<'a>,
+    pub(super) steps: &'a mut Steps,
 }
 
 type Visit<'v> = dyn FnMut(Span) -> Result<(), Fault> + 'v;
@@ -257,7 +284,7 @@ type Visit<'v> = dyn FnMut(Span) -> Result<(), Fault> + 'v;
 impl Walk<'_> {
     /// Visits the bus addresses of a range, whose owner and rights were checked.
     pub(super) fn key(
-        &self,
+        &mut self,
         entry: &MemoryKey,
         range: Range,
         depth: u32,
@@ -329,7 +356,7 @@ impl Walk<'_> {
 
     /// A list of equally long pieces.
     fn blocks(
-        &self,
+        &mut self,
         ctx: &Mkc,
         list: &List,
         range: Range,
@@ -356,7 +383,7 @@ impl Walk<'_> {
 
     /// A list of pieces of any length, and of strided layouts.
     fn pieces(
-        &self,
+        &mut self,
         ctx: &Mkc,
         list: &PieceList,
         range: Range,
@@ -377,6 +404,7 @@ impl Walk<'_> {
                 let block = RepeatBlock::from_prefix_or_zero(entry.bytes());
                 let count = block.get(RepeatBlock::NUM_ENTRIES);
                 let strides = Strides {
+                    key: range.key,
                     list,
                     layout,
                     pieces: place.entry..place.entry.saturating_add(count as usize),
@@ -400,7 +428,7 @@ impl Walk<'_> {
                 place.before = place.before.saturating_add(size);
             }
             if place.entry >= unmarked {
-                list.leave(place);
+                self.steps.places.push((range.key, Place::Entry(place)));
                 unmarked = place.entry.saturating_add(EVERY);
             }
             if left.bytes == 0 {
@@ -412,7 +440,7 @@ impl Walk<'_> {
 
     /// The cycles of a strided layout. Returns how many bytes each has.
     fn repeat(
-        &self,
+        &mut self,
         strides: &Strides<'_>,
         left: &mut Left,
         depth: u32,
@@ -453,11 +481,11 @@ impl Walk<'_> {
     }
 
     /// Bytes of a cycle: at most 2^16 pieces of less than 2^16 bytes. Of many pieces marks are kept.
-    fn size_of(&self, strides: &Strides<'_>) -> u64 {
+    fn size_of(&mut self, strides: &Strides<'_>) -> u64 {
         if let Some(size) = strides.list.cycle_size(strides.layout) {
             return size;
         }
-        let Strides { list, layout, ref pieces, cycles: _ } = *strides;
+        let Strides { key, list: _, layout, ref pieces, cycles: _ } = *strides;
         self.steps.look(pieces.len() as u32);
         let (mut size, mut marks) = (0u64, Vec::new());
         let many = pieces.len() >= EVERY;
@@ -468,14 +496,14 @@ impl Walk<'_> {
             size += u64::from(piece.get(RepeatPiece::BYTE_COUNT));
         }
         if many {
-            list.keep_cycle(Cycle { layout, size, marks });
+            self.steps.places.push((key, Place::Cycle(Cycle { layout, size, marks })));
         }
         size
     }
 
     /// A piece that an indirect key names: its own key must belong to the same domain and give the local
     /// right, whatever the indirect key allows (IBTA 10.6.7.2.3: a window can't give more than its region).
-    fn piece(&self, range: Range, depth: u32, visit: &mut Visit<'_>) -> Result<(), Fault> {
+    fn piece(&mut self, range: Range, depth: u32, visit: &mut Visit<'_>) -> Result<(), Fault> {
         if range.key == Mkey(NULL_MKEY) {
             return Err(range.absent(0));
         }
@@ -493,13 +521,15 @@ impl Walk<'_> {
         self.key(inner, range, depth + 1, visit)
     }
 
-    fn step(&self, entries: u32, left: &Left) -> Result<(), Fault> {
+    fn step(&mut self, entries: u32, left: &Left) -> Result<(), Fault> {
         if self.steps.add(entries) { Ok(()) } else { Err(left.untranslated()) }
     }
 }
 
 /// A strided layout: some pieces, over and over, moved by their strides each time (2^32 times at most).
 struct Strides<'a> {
+    /// Whose list it is in.
+    key: Mkey,
     list: &'a PieceList,
     /// The entry that says so.
     layout: usize,

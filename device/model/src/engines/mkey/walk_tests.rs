@@ -65,17 +65,17 @@ impl Keys {
         Self { fw, who: Accessor { qpn: Qpn(7), pd: Pd(pd), rlky: false }, key }
     }
 
-    /// Where an access goes, and how many entries it took and looked at.
-    fn access(&self, va: u64, len: u64) -> (Result<Vec<Span>, Fault>, u32, u32) {
-        let (walked, mut spans) = (Walked::default(), Vec::new());
-        let steps = Steps::new(&walked);
+    /// Where an access goes, and how many entries it took and looked at. What it has found is kept.
+    fn access(&mut self, va: u64, len: u64) -> (Result<Vec<Span>, Fault>, u32, u32) {
+        let (mut steps, mut spans) = (Steps::default(), Vec::new());
         let target = target(&self.fw.icm, self.who, self.key, va, len, Access::LocalRead).unwrap();
         let Target::Plain(plain) = target else { panic!("it is signed") };
-        let done = plain.spans(&steps, &mut |span| {
+        let done = plain.spans(&mut steps, &mut |span| {
             spans.push(span);
             Ok(())
         });
-        (done.map(|()| spans), steps.taken(), steps.looks())
+        steps.keep(&mut self.fw.icm);
+        (done.map(|()| spans), steps.taken(), steps.take_looks())
     }
 
     /// Nobody has come by anything.
@@ -106,7 +106,7 @@ proptest! {
         items in prop::collection::vec(item(), 0..2000),
         accesses in prop::collection::vec((any::<prop::sample::Index>(), 1u64..40), 1..30),
     ) {
-        let (mut fresh, marked) = (Keys::new(&items), Keys::new(&items));
+        let (mut fresh, mut marked) = (Keys::new(&items), Keys::new(&items));
         let bytes = items.iter().map(|item| match item {
             Item::Piece(len) => u64::from(*len),
             Item::Layout(cycles, pieces) => pieces.iter().map(|(len, _)| u64::from(*len)).sum::<u64>() * u64::from(*cycles),
@@ -138,7 +138,7 @@ fn a_message_goes_through_a_list_once() {
         // Of more pieces, an access at the end of a cycle is one too long.
         (layout(8, PIECES / 2), 8 * 8 * PIECES as u64),
     ] {
-        let keys = Keys::new(&items);
+        let mut keys = Keys::new(&items);
         let (mut looked_at, mut taken) = (0, 0);
         for packet in 0..bytes / PACKET {
             let (found, steps, looks) = keys.access(packet * PACKET, PACKET);
@@ -161,24 +161,30 @@ fn a_message_goes_through_a_list_once() {
 /// An access at the end of a list that nobody has walked looks at all of it; the bound is for an access, not for a list.
 #[test]
 fn what_is_too_long_stays_so() {
-    let keys = Keys::new(&vec![Item::Piece(1); 1 << 16]);
-    let walked = Walked::default();
-    let steps = Steps::new(&walked);
-    let last = |steps: &Steps<'_>| {
+    let mut keys = Keys::new(&vec![Item::Piece(1); 1 << 16]);
+    let (mut walked, mut steps) = (Walked::default(), Steps::default());
+    let key = keys.key;
+    let mut last = |steps: &mut Steps| {
         let Target::Plain(plain) =
             target(&keys.fw.icm, keys.who, keys.key, (1 << 16) - 1, 1, Access::LocalRead).unwrap()
         else {
             panic!("it is signed")
         };
-        plain.spans(steps, &mut |_| Ok(()))
+        let done = plain.spans(steps, &mut |_| Ok(()));
+        assert_eq!(steps.has_places(), steps.taken() == 1 << 16, "the first one finds all marks");
+        steps.keep(&mut keys.fw.icm);
+        let looks = steps.take_looks();
+        walked.add(looks);
+        (done, steps.taken(), looks)
     };
-    assert_eq!((last(&steps), steps.taken(), steps.looks()), (Ok(()), 1 << 16, 1 << 16));
-    assert_eq!((last(&steps), steps.taken()), (Ok(()), 1 << 17));
-    assert!(steps.looks() <= (1 << 16) + EVERY as u32);
-    let refused = Fault::Translation { key: keys.key, va: (1 << 16) - 1 };
-    assert_eq!(last(&steps), Err(refused));
+
+    assert_eq!(last(&mut steps), (Ok(()), 1 << 16, 1 << 16));
+    let (done, taken, second) = last(&mut steps);
+    assert_eq!((done, taken), (Ok(()), 1 << 17));
+    assert!(second <= EVERY as u32, "{second}");
+    let (refused, _, third) = last(&mut steps);
+    assert_eq!(refused, Err(Fault::Translation { key, va: (1 << 16) - 1 }));
     // What is charged is what was looked at, once.
-    let looks = steps.looks();
-    assert!(looks > 1 << 16, "{looks}");
+    let looks = (1 << 16) + second + third;
     assert_eq!([walked.charge(), walked.charge()], [looks - (1 << 10), 0]);
 }

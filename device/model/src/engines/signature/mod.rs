@@ -14,8 +14,6 @@ mod crc;
 mod domain;
 pub(crate) mod errors;
 
-use std::cell::Cell;
-
 use hca_firmware::Icm;
 use hca_firmware::icm::MemoryKey;
 use hca_spec::bsf::{MAX_BLOCK, sig_err};
@@ -36,20 +34,18 @@ pub(crate) trait Backing: Bytes {
 }
 
 /// A signature key in use.
-pub(crate) struct Signed<'a> {
+pub(crate) struct Signed {
     key: Mkey,
     plan: Plan,
     memory_psv: u64,
     wire_psv: u64,
-    /// The block's signature as far as it has come from the wire.
-    arriving: &'a Cell<[u8; 8]>,
 }
 
-/// How a key's signature part is used, if it has one that is in use.
+/// How a key's signature part is used, if it has one that is in use, and a block's signature as far as it has come from the wire.
 ///
 /// # Errors
 /// It names a PSV that is not there, or is of another domain.
-pub(crate) fn signed<'a>(icm: &Icm, entry: &'a MemoryKey, key: Mkey) -> Result<Option<Signed<'a>>, Fault> {
+pub(crate) fn signed(icm: &Icm, entry: &MemoryKey, key: Mkey) -> Result<Option<(Signed, [u8; 8])>, Fault> {
     let Some(signature) = entry.signature.as_ref().filter(|_| entry.ctx.get(Mkc::BSF_EN) == 1) else {
         return Ok(None);
     };
@@ -64,7 +60,7 @@ pub(crate) fn signed<'a>(icm: &Icm, entry: &'a MemoryKey, key: Mkey) -> Result<O
             .ok_or(Fault::Psv(key)),
     };
     let (memory_psv, wire_psv) = (value(&plan.memory)?, value(&plan.wire)?);
-    Ok(Some(Signed { key, plan, memory_psv, wire_psv, arriving: &signature.arriving }))
+    Ok(Some((Signed { key, plan, memory_psv, wire_psv }, signature.arriving)))
 }
 
 /// A stretch of what travels.
@@ -76,7 +72,7 @@ enum Stretch {
     Tuple(u64, usize),
 }
 
-impl Signed<'_> {
+impl Signed {
     /// Bytes of memory, from the key's start, that the first `len` bytes on the wire touch.
     pub(crate) fn memory_len(&self, len: u64) -> u64 {
         self.plan.memory_len(len)
@@ -114,8 +110,15 @@ impl Signed<'_> {
         Ok(())
     }
 
-    /// Wire to memory: stores what the wire brought from `offset` on.
-    pub(crate) fn scatter(&self, memory: &mut dyn Backing, offset: u64, data: &[u8]) -> Result<(), Fault> {
+    /// Wire to memory: stores what the wire brought from `offset` on. `arriving`: the block's signature as far as it has come, before
+    /// and then after it.
+    pub(crate) fn scatter(
+        &self,
+        memory: &mut dyn Backing,
+        offset: u64,
+        data: &[u8],
+        arriving: &mut [u8; 8],
+    ) -> Result<(), Fault> {
         let (mut rest, mut at) = (data, offset);
         while !rest.is_empty() {
             let (stretch, n) = self.on_wire(at, rest.len());
@@ -123,11 +126,9 @@ impl Signed<'_> {
             match stretch {
                 Stretch::Data(data) => self.store(memory, data, now)?,
                 Stretch::Tuple(block, from) => {
-                    let mut tuple = self.arriving.get();
-                    tuple.iter_mut().skip(from).zip(now).for_each(|(to, byte)| *to = *byte);
-                    self.arriving.set(tuple);
+                    arriving.iter_mut().skip(from).zip(now).for_each(|(to, byte)| *to = *byte);
                     if let Some(wire) = self.plan.wire.as_ref().filter(|w| from + n == w.tuple_len()) {
-                        self.arrived(memory, wire, block, Tuple::new(tuple, wire.tuple_len()))?;
+                        self.arrived(memory, wire, block, Tuple::new(*arriving, wire.tuple_len()))?;
                     }
                 }
             }

@@ -50,7 +50,7 @@ fn bsf(memory: (Kind, u32), wire: (Kind, u32)) -> Bsf {
 }
 
 /// Runs `f` with a key of that BSF; returns the errors.
-fn with(bsf: Bsf, f: impl FnOnce(&Signed<'_>)) -> Vec<SignatureError> {
+fn with(bsf: Bsf, f: impl FnOnce(&Signed)) -> Vec<SignatureError> {
     let mut fw = Firmware::new(Config::default());
     let pd = fw.icm.pds.insert(Pd::default()).unwrap();
     assert_eq!(fw.icm.psvs.insert(Psv { pd, value: u64::MAX }), Ok(1));
@@ -58,7 +58,7 @@ fn with(bsf: Bsf, f: impl FnOnce(&Signed<'_>)) -> Vec<SignatureError> {
     let mut entry = MemoryKey::default();
     entry.ctx.set(Mkc::PD, pd).set(Mkc::BSF_EN, 1);
     entry.signature = Some(Box::new(Signature { bsf, ..Signature::default() }));
-    let signed = signed(&fw.icm, &entry, Mkey(0x100)).unwrap().expect("a signature key");
+    let (signed, _) = signed(&fw.icm, &entry, Mkey(0x100)).unwrap().expect("a signature key");
     f(&signed);
     FOUND.take()
 }
@@ -97,8 +97,9 @@ fn both_ways() {
                 let mut memory_buffer = vec![0; 2 * data.len()];
                 let mut again = vec![0; wire_len];
                 let errors = with(bsf((memory, m), (wire, w)), |s| {
+                    let mut arriving = [0; 8];
                     for (i, piece) in stream.chunks(259).enumerate() {
-                        s.scatter(&mut memory_buffer, i as u64 * 259, piece).unwrap();
+                        s.scatter(&mut memory_buffer, i as u64 * 259, piece, &mut arriving).unwrap();
                     }
                     s.gather(&mut memory_buffer, 0, &mut again).unwrap();
                 });
@@ -122,7 +123,7 @@ fn wrong_bytes_are_found() {
             let mut bad = stream.clone();
             bad[at] ^= 0x10;
             let errors = with(bsf((Kind::None, 0), (*kind, 1)), |s| {
-                s.scatter(&mut vec![0; 1024], 0, &bad).unwrap();
+                s.scatter(&mut vec![0; 1024], 0, &bad, &mut [0; 8]).unwrap();
             });
             assert_eq!(errors.len(), 1, "{kind:?}, byte {at}");
             assert_eq!((errors[0].side, errors[0].offset), (sig_err::WIRE, (at / stride * stride) as u64));
@@ -150,7 +151,7 @@ fn copied_bytes() {
     assert_eq!(stream[514..], memory[514..], "the tags");
     assert_ne!(stream[512..514], memory[512..514], "the guard");
     let mut back = vec![0; 520];
-    with(same, |s| s.scatter(&mut back, 0, &stream).unwrap());
+    with(same, |s| s.scatter(&mut back, 0, &stream, &mut [0; 8]).unwrap());
     assert_eq!(back[..512], memory[..512]);
     assert_eq!(back[514..], memory[514..]);
 }
