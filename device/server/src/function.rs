@@ -185,11 +185,11 @@ impl Function {
     /// model has to look ([`World::memory_changed`]).
     pub fn take_answers(&mut self) -> bool {
         let news = self.memory.take_answers();
-        let settled = !self.behind_writes.is_empty() && !self.memory.is_writing();
-        if news || settled {
-            self.seam.keep(|| Record::Answers { hca: self.number(), settled, news });
+        let all_written = !self.behind_writes.is_empty() && !self.memory.is_writing();
+        if news || all_written {
+            self.seam.keep(|| Record::Answers { hca: self.number(), all_written, news });
         }
-        if settled {
+        if all_written {
             self.writes_are_seen();
         }
         news

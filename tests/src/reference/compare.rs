@@ -5,7 +5,7 @@ use super::responder::{Answer, Reaction, Request, Responder, Setup, Told, add};
 use crate::seeded::Random;
 use hca_driver::{Access, Dma, RtsAttr, Sge};
 use hca_model::Ps;
-use hca_model::wire::{AtomicRepr, Carried, Repr, RethRepr};
+use hca_model::wire::{AtomicRepr, ExtendedHeaders, Repr, RethRepr};
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Mkey, Psn};
 use hca_spec::qpc::{QpState, Qpc};
@@ -271,7 +271,7 @@ impl Run {
                     request.target.2.wrapping_add(random.pick(&[0, 0, REGION as u32, (1 << 31) + 1]));
             }
         }
-        let carries = Carried::by(Transport::Rc, request.operation).is_some_and(|c| c.payload);
+        let carries = ExtendedHeaders::by(Transport::Rc, request.operation).is_some_and(|c| c.payload);
         if !carries {
             request.payload.clear();
         }

@@ -178,7 +178,7 @@ pub trait Sink {
     }
 }
 
-/// Bytes that are carried at once where there is no other way.
+/// Bytes that are copied at once where there is no other way.
 const PIECE: usize = 4096;
 
 fn put_zeroes(len: usize, sink: &mut dyn Sink) {

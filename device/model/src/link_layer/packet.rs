@@ -15,7 +15,7 @@ use hca_spec::wire::{Bth, Grh, ICRC_SIZE, Lrh, VCRC_SIZE};
 use super::path::{LinkAddress, Path};
 use super::{eth, ib};
 use crate::ground::region::{Payload, Region, Sink};
-use crate::wire::{Carried, MAX_PAYLOAD, Malformed, Repr};
+use crate::wire::{ExtendedHeaders, MAX_PAYLOAD, Malformed, Repr};
 
 /// One packet, as a frame of the link layer of its path: on InfiniBand LRH to VCRC.
 ///
@@ -153,10 +153,10 @@ impl Packet {
         payload_len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<Packet, E> {
-        let known = Carried::by(repr.transport, repr.operation);
+        let known = ExtendedHeaders::by(repr.transport, repr.operation);
         debug_assert!(known.is_some(), "no opcode {:?} on {:?}", repr.operation, repr.transport);
-        let carried = known.unwrap_or_default();
-        let max = if carried.payload { MAX_PAYLOAD } else { 0 };
+        let extended = known.unwrap_or_default();
+        let max = if extended.payload { MAX_PAYLOAD } else { 0 };
         debug_assert!(payload_len <= max, "{payload_len} bytes of payload on {:?}", repr.operation);
         let payload_len = payload_len.min(max);
 
@@ -166,30 +166,31 @@ impl Packet {
             body.data.resize(payload_len, 0);
         }
         fill(body.data.get_mut(..payload_len).unwrap_or_default())?;
-        repr.put_carried(carried, &mut body.repr);
+        repr.copy_as_sent(extended, &mut body.repr);
         body.path = *path;
         body.form = Form::Built;
         body.payload = 0..payload_len;
         body.source = None;
         (body.domain, body.sender, body.class) = (None, None, flow::UNCLASSED);
-        body.len = Self::bytes_on_link(path, carried, payload_len);
+        body.len = Self::bytes_on_link(path, extended, payload_len);
         if known.is_none() {
             packet.be_bytes();
         }
         Ok(packet)
     }
 
-    fn bytes_on_link(path: &Path, carried: Carried, payload: usize) -> usize {
+    fn bytes_on_link(path: &Path, extended: ExtendedHeaders, payload: usize) -> usize {
         match &path.link {
-            LinkAddress::Ib(_) => ib::frame::len(path.grh.is_some(), carried, payload),
-            LinkAddress::Eth(address) => eth::frame::len(address, carried, payload),
+            LinkAddress::Ib(_) => ib::frame::len(path.grh.is_some(), extended, payload),
+            LinkAddress::Eth(address) => eth::frame::len(address, extended, payload),
         }
     }
 
     /// Bytes on the link of a packet with such headers and so much payload; `None`: its transport does not have its
     /// operation.
     pub(crate) fn len_of(path: &Path, repr: &Repr, payload: usize) -> Option<usize> {
-        Carried::by(repr.transport, repr.operation).map(|known| Self::bytes_on_link(path, known, payload))
+        ExtendedHeaders::by(repr.transport, repr.operation)
+            .map(|known| Self::bytes_on_link(path, known, payload))
     }
 
     /// A packet with the `payload` bytes that a region has from `offset` on: they stay there until somebody wants them
@@ -418,8 +419,8 @@ impl Packet {
     /// The 40 bytes that a datagram's receiver finds in front of the payload: the GRH as it is on the wire, or what stands in
     /// its place; only of a packet that is good.
     pub(crate) fn grh(&self) -> Option<[u8; Grh::SIZE]> {
-        let carried = Carried::by(self.0.repr.transport, self.0.repr.operation).unwrap_or_default();
-        let from_bth = carried.bytes_from_bth(self.0.payload.len().next_multiple_of(4));
+        let extended = ExtendedHeaders::by(self.0.repr.transport, self.0.repr.operation).unwrap_or_default();
+        let from_bth = extended.bytes_from_bth(self.0.payload.len().next_multiple_of(4));
         let grh = self.0.path.grh.as_ref()?;
         Some(match &self.0.path.link {
             LinkAddress::Ib(_) => grh.to_bytes(from_bth),

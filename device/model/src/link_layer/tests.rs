@@ -6,8 +6,8 @@ use hca_spec::wire::{Bth, Grh, ICRC_SIZE, LNH_GRH, Lrh, Operation, Transport, VC
 use super::ib::Address;
 use super::*;
 use crate::wire::{
-    AethRepr, AtomicRepr, Carried, DcEthRepr, DethRepr, GrhRepr, MAX_PAYLOAD, Malformed, Masks, PortCounter,
-    Repr, RethRepr, icrc,
+    AethRepr, AtomicRepr, DcEthRepr, DethRepr, ExtendedHeaders, GrhRepr, MAX_PAYLOAD, Malformed, Masks,
+    PortCounter, Repr, RethRepr, icrc,
 };
 
 /// The sample packet of IBTA vol 1 7.8.3 (table 29): RC, RDMA write only, 14 bytes of payload. Its
@@ -230,14 +230,14 @@ prop_compose! {
         (transport, operation) in (
             prop::sample::select(vec![Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc, Transport::Dc]),
             (0..32_u32).prop_map(Operation::from_opcode),
-        ).prop_filter("no opcode", |(t, o)| Carried::by(*t, *o).is_some()),
+        ).prop_filter("no opcode", |(t, o)| ExtendedHeaders::by(*t, *o).is_some()),
         (solicited, migrated, ack_req, pkey) in any::<(bool, bool, bool, u16)>(),
         dest_qp in 0..1_u32 << 24,
         psn: u32,
         numbers: [u64; 4],
         words: [u32; 6],
     ) -> Repr {
-        let c = Carried::by(transport, operation).unwrap();
+        let c = ExtendedHeaders::by(transport, operation).unwrap();
         let low24 = |n: u32| n & 0xff_ffff;
         Repr {
             transport, operation, solicited, migrated, ack_req, pkey,
@@ -264,7 +264,7 @@ prop_compose! {
 proptest! {
     #[test]
     fn what_is_built_is_parsed(path in any_path(), repr in any_repr(), payload in prop::collection::vec(any::<u8>(), 0..300)) {
-        let payload = if Carried::by(repr.transport, repr.operation).unwrap().payload { payload } else { vec![] };
+        let payload = if ExtendedHeaders::by(repr.transport, repr.operation).unwrap().payload { payload } else { vec![] };
         let packet = build(path, &repr, &payload);
         prop_assert_eq!(packet.len() % 4, VCRC_SIZE);
         prop_assert_eq!(packet.parse(), Ok((path, repr, &payload[..])));
@@ -296,7 +296,7 @@ proptest! {
         let bth_at = if global { 48 } else { 8 };
         bytes[bth_at + 1] &= 0xf0;
         if let Ok((_, repr, payload)) = sealed(bytes).parse() {
-            prop_assert!(payload.len() <= 200 && Carried::by(repr.transport, repr.operation).is_some());
+            prop_assert!(payload.len() <= 200 && ExtendedHeaders::by(repr.transport, repr.operation).is_some());
         }
     }
 }

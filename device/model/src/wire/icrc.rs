@@ -77,7 +77,7 @@ pub fn roce_icrc(frame: &[u8], headers: &Headers) -> Option<([u8; ICRC_SIZE], [u
         }
     };
     let behind_bth = frame.get(at.checked_add(Bth::SIZE)?..end)?;
-    let (rest, carried) = behind_bth.split_last_chunk::<ICRC_SIZE>()?;
+    let (rest, found) = behind_bth.split_last_chunk::<ICRC_SIZE>()?;
     let bth = Bth::from_prefix_or_zero(frame.get(at..)?);
     let right = match headers.ip {
         None => icrc_v1(&Grh::from_prefix_or_zero(frame.get(headers.l3..)?), &bth, rest),
@@ -86,7 +86,7 @@ pub fn roce_icrc(frame: &[u8], headers: &Headers) -> Option<([u8; ICRC_SIZE], [u
             icrc_v2(frame.get(headers.l3..l4)?, &Udp::from_prefix_or_zero(frame.get(l4..)?), &bth, rest)
         }
     };
-    Some((right, *carried))
+    Some((right, *found))
 }
 
 #[cfg(test)]
@@ -123,8 +123,8 @@ mod tests {
         let headers = Headers::parse(&CNP).unwrap();
         let bth = headers.bth.unwrap();
         assert_eq!((bth.opcode, bth.dest_qp, bth.offset), (0x81, 0x118, 42));
-        let (right, carried) = roce_icrc(&CNP, &headers).unwrap();
-        assert_eq!((right, carried), ([0x82, 0xfd, 0x00, 0x2a], right));
+        let (right, found) = roce_icrc(&CNP, &headers).unwrap();
+        assert_eq!((right, found), ([0x82, 0xfd, 0x00, 0x2a], right));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use grh::GrhRepr;
 pub(crate) use icrc::icrc;
 pub use icrc::{icrc_v1, icrc_v2, roce_icrc};
 pub use malformed::{Malformed, PortCounter};
-pub use repr::{AethRepr, AtomicRepr, Carried, DcEthRepr, DethRepr, Masks, Repr, RethRepr};
+pub use repr::{AethRepr, AtomicRepr, DcEthRepr, DethRepr, ExtendedHeaders, Masks, Repr, RethRepr};
 pub(crate) use repr::{Reader, Writer};
 pub(crate) use repr::{network_order, operand_of};
 pub(crate) use room::Room;

@@ -12,7 +12,7 @@ use super::{MAX_PAYLOAD, Malformed};
 
 /// What a packet's headers say from the BTH on.
 ///
-/// The opcode alone decides which extended headers travel ([`Carried`]); an extended header that the
+/// The opcode alone decides which extended headers travel ([`ExtendedHeaders`]); an extended header that the
 /// opcode wants and the `Repr` lacks travels as zeros, one that the opcode doesn't know is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Repr {
@@ -164,7 +164,7 @@ impl Default for Repr {
 /// Which extended headers and whether payload an opcode carries (IBTA vol 1 table 38; XRC: annex A14). What follows the BTH of a reserved
 /// opcode nobody knows: it counts as payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Carried {
+pub struct ExtendedHeaders {
     /// Dynamic connection header.
     pub dceth: bool,
     /// XRC header.
@@ -195,9 +195,9 @@ pub struct Carried {
 const OPCODES: usize = 1 << 8;
 
 /// What each opcode carries, worked out once.
-static BY_OPCODE: [Option<Carried>; OPCODES] = Carried::of_all();
+static BY_OPCODE: [Option<ExtendedHeaders>; OPCODES] = ExtendedHeaders::of_all();
 
-impl Carried {
+impl ExtendedHeaders {
     /// What `operation` on `transport` carries. `None`: it is dropped in silence, as the transport has no such opcode and answers nothing.
     #[inline]
     pub fn by(transport: Transport, operation: Operation) -> Option<Self> {
@@ -230,7 +230,7 @@ impl Carried {
         let atomic = operation.is_atomic();
         let acknowledge = matches!(operation, O::Acknowledge | O::AtomicAcknowledge);
         let bare = matches!(operation, O::ReadRequest | O::Connect | O::Disconnect);
-        let mut carried = Self {
+        let mut extended = Self {
             dceth: matches!(transport, Transport::Dc) && !operation.is_response(),
             xrceth: known && matches!(transport, Transport::Xrc) && !operation.is_response(),
             deth: matches!(transport, Transport::Ud),
@@ -245,8 +245,8 @@ impl Carried {
             bytes: 0,
         };
         // All of them together have far less than 256.
-        carried.bytes = carried.sum() as u8;
-        Some(carried)
+        extended.bytes = extended.sum() as u8;
+        Some(extended)
     }
 
     /// Bytes from BTH to ICRC, with `padded` bytes of payload and pad.
@@ -302,7 +302,7 @@ impl Writer<'_> {
 impl Repr {
     /// Bytes of its headers, the BTH and the extended ones.
     pub fn header_size(&self) -> usize {
-        Bth::SIZE + Carried::by(self.transport, self.operation).unwrap_or_default().size()
+        Bth::SIZE + ExtendedHeaders::by(self.transport, self.operation).unwrap_or_default().size()
     }
 
     pub(crate) fn bth(&self, pad: usize) -> Bth {
@@ -320,15 +320,15 @@ impl Repr {
     }
 
     /// What of it travels; `None`: its transport does not have its operation.
-    pub(crate) fn carried(&self) -> Option<Self> {
+    pub(crate) fn as_sent(&self) -> Option<Self> {
         let mut travels = *self;
-        self.put_carried(Carried::by(self.transport, self.operation)?, &mut travels);
+        self.copy_as_sent(ExtendedHeaders::by(self.transport, self.operation)?, &mut travels);
         Some(travels)
     }
 
     /// Puts what of it travels into `into`: the extended headers that the opcode carries and no others, and of numbers
     /// as many bits as their fields have. Parsed packets give that.
-    pub(crate) fn put_carried(&self, carried: Carried, into: &mut Self) {
+    pub(crate) fn copy_as_sent(&self, extended: ExtendedHeaders, into: &mut Self) {
         const BITS_24: u32 = 0xff_ffff;
         fn only<T: Default>(field: &mut Option<T>, travels: bool) {
             if field.is_some() != travels {
@@ -337,17 +337,17 @@ impl Repr {
         }
         *into = *self;
         into.dest_qp.0 &= BITS_24;
-        only(&mut into.deth, carried.deth);
-        only(&mut into.reth, carried.reth);
-        only(&mut into.atomic, carried.atomic);
-        only(&mut into.aeth, carried.aeth);
-        only(&mut into.atomic_ack, carried.atomic_ack);
-        only(&mut into.imm, carried.imm);
-        only(&mut into.ieth, carried.ieth);
-        only(&mut into.xrceth, carried.xrceth);
-        only(&mut into.dceth, carried.dceth);
+        only(&mut into.deth, extended.deth);
+        only(&mut into.reth, extended.reth);
+        only(&mut into.atomic, extended.atomic);
+        only(&mut into.aeth, extended.aeth);
+        only(&mut into.atomic_ack, extended.atomic_ack);
+        only(&mut into.imm, extended.imm);
+        only(&mut into.ieth, extended.ieth);
+        only(&mut into.xrceth, extended.xrceth);
+        only(&mut into.dceth, extended.dceth);
         if let Some(atomic) = &mut into.atomic {
-            only(&mut atomic.masks, carried.masks);
+            only(&mut atomic.masks, extended.masks);
         }
         if let Some(deth) = &mut into.deth {
             deth.src_qp.0 &= BITS_24;
@@ -364,9 +364,9 @@ impl Repr {
     }
 
     /// Writes BTH and the extended headers that the opcode carries, of a packet with so many bytes of payload.
-    pub(crate) fn write(&self, carried: Carried, payload: usize, out: &mut Writer<'_>) {
+    pub(crate) fn write(&self, extended: ExtendedHeaders, payload: usize, out: &mut Writer<'_>) {
         out.put(self.bth(payload.next_multiple_of(4) - payload).bytes());
-        self.write_extended(carried, out);
+        self.write_extended(extended, out);
     }
 
     /// The headers of a packet with that BTH and `rest` between it and the ICRC, and where in `rest` the payload is, without
@@ -374,13 +374,13 @@ impl Repr {
     pub(crate) fn read(bth: &Bth, rest: &[u8], len: usize) -> Result<(Self, Range<usize>), Malformed> {
         let mut repr = Self::of_bth(bth)?;
         let opcode = Malformed::Opcode(bth.get(Bth::OPCODE) as u8);
-        let carried = Carried::by(repr.transport, repr.operation).ok_or(opcode)?;
+        let extended = ExtendedHeaders::by(repr.transport, repr.operation).ok_or(opcode)?;
         let mut reader = Reader(rest);
-        repr.read_extended(carried, &mut reader).ok_or(Malformed::Truncated { len })?;
+        repr.read_extended(extended, &mut reader).ok_or(Malformed::Truncated { len })?;
         let padded = reader.0.len();
         let pad = bth.get(Bth::PAD_CNT) as usize;
         let payload = padded.checked_sub(pad).ok_or(Malformed::Pad { pad, len: padded })?;
-        let max = if carried.payload { MAX_PAYLOAD } else { 0 };
+        let max = if extended.payload { MAX_PAYLOAD } else { 0 };
         if payload > max || (max == 0 && pad != 0) {
             return Err(Malformed::Payload { operation: repr.operation, len: payload, max });
         }
@@ -409,58 +409,58 @@ impl Repr {
     }
 
     /// Writes the extended headers that the opcode carries, in the order they travel.
-    fn write_extended(&self, carried: Carried, out: &mut Writer<'_>) {
-        if carried.dceth {
+    fn write_extended(&self, extended: ExtendedHeaders, out: &mut Writer<'_>) {
+        if extended.dceth {
             let d = self.dceth.unwrap_or_default();
             let mut eth = DcEth::new();
             eth.set(DcEth::ACCESS_KEY, d.access_key).set(DcEth::SESSION, d.session);
             out.put(eth.set(DcEth::SRC_QP, d.src_qp.0).bytes());
         }
-        if carried.xrceth {
+        if extended.xrceth {
             let srq = self.xrceth.unwrap_or_default();
             out.put(XrcEth::new().set(XrcEth::XRC_SRQ, srq.0).bytes());
         }
-        if carried.deth {
+        if extended.deth {
             let d = self.deth.unwrap_or_default();
             out.put(Deth::new().set(Deth::Q_KEY, d.q_key).set(Deth::SRC_QP, d.src_qp.0).bytes());
         }
-        if carried.reth {
+        if extended.reth {
             let r = self.reth.unwrap_or_default();
             let mut reth = Reth::new();
             reth.set(Reth::VA, r.va).set(Reth::R_KEY, r.rkey.0).set(Reth::DMA_LEN, r.len);
             out.put(reth.bytes());
         }
-        if carried.atomic {
+        if extended.atomic {
             let a = self.atomic.unwrap_or_default();
             let mut eth = AtomicEth::new();
             eth.set(AtomicEth::VA, a.va).set(AtomicEth::R_KEY, a.rkey.0);
             eth.set(AtomicEth::SWAP_ADD, a.swap_add).set(AtomicEth::COMPARE, a.compare);
             out.put(eth.bytes());
-            if carried.masks {
+            if extended.masks {
                 let m = a.masks.unwrap_or_default();
                 let mut eth = MasksEth::new();
                 eth.set(MasksEth::SWAP, m.swap).set(MasksEth::COMPARE, m.compare);
                 out.put(eth.set(MasksEth::LOG_SIZE, m.log_size.into()).bytes());
             }
         }
-        if carried.aeth {
+        if extended.aeth {
             let a = self.aeth.unwrap_or_default();
             out.put(Aeth::new().set(Aeth::SYNDROME, a.syndrome.into()).set(Aeth::MSN, a.msn).bytes());
         }
-        if carried.atomic_ack {
+        if extended.atomic_ack {
             out.put(&self.atomic_ack.unwrap_or_default().to_be_bytes());
         }
-        if carried.imm {
+        if extended.imm {
             out.put(&self.imm.unwrap_or_default().to_be_bytes());
         }
-        if carried.ieth {
+        if extended.ieth {
             out.put(&self.ieth.unwrap_or_default().0.to_be_bytes());
         }
     }
 
     /// Takes the extended headers that the opcode carries; `None` if the packet ends before they do.
-    fn read_extended(&mut self, carried: Carried, from: &mut Reader<'_>) -> Option<()> {
-        if carried.dceth {
+    fn read_extended(&mut self, extended: ExtendedHeaders, from: &mut Reader<'_>) -> Option<()> {
+        if extended.dceth {
             let d = DcEth::from_prefix_or_zero(from.take(DcEth::SIZE)?);
             self.dceth = Some(DcEthRepr {
                 access_key: d.get(DcEth::ACCESS_KEY),
@@ -468,15 +468,15 @@ impl Repr {
                 src_qp: Qpn(d.get(DcEth::SRC_QP)),
             });
         }
-        if carried.xrceth {
+        if extended.xrceth {
             let eth = XrcEth::from_prefix_or_zero(from.take(XrcEth::SIZE)?);
             self.xrceth = Some(Srqn(eth.get(XrcEth::XRC_SRQ)));
         }
-        if carried.deth {
+        if extended.deth {
             let d = Deth::from_prefix_or_zero(from.take(Deth::SIZE)?);
             self.deth = Some(DethRepr { q_key: d.get(Deth::Q_KEY), src_qp: Qpn(d.get(Deth::SRC_QP)) });
         }
-        if carried.reth {
+        if extended.reth {
             let r = Reth::from_prefix_or_zero(from.take(Reth::SIZE)?);
             self.reth = Some(RethRepr {
                 va: r.get(Reth::VA),
@@ -484,7 +484,7 @@ impl Repr {
                 len: r.get(Reth::DMA_LEN),
             });
         }
-        if carried.atomic {
+        if extended.atomic {
             let a = AtomicEth::from_prefix_or_zero(from.take(AtomicEth::SIZE)?);
             self.atomic = Some(AtomicRepr {
                 va: a.get(AtomicEth::VA),
@@ -494,7 +494,7 @@ impl Repr {
                 masks: None,
             });
         }
-        if let Some(atomic) = self.atomic.as_mut().filter(|_| carried.masks) {
+        if let Some(atomic) = self.atomic.as_mut().filter(|_| extended.masks) {
             let m = MasksEth::from_prefix_or_zero(from.take(MasksEth::SIZE)?);
             atomic.masks = Some(Masks {
                 swap: m.get(MasksEth::SWAP),
@@ -502,19 +502,19 @@ impl Repr {
                 log_size: m.get(MasksEth::LOG_SIZE) as u8,
             });
         }
-        if carried.aeth {
+        if extended.aeth {
             let a = Aeth::from_prefix_or_zero(from.take(Aeth::SIZE)?);
             self.aeth = Some(AethRepr { syndrome: a.get(Aeth::SYNDROME) as u8, msn: a.get(Aeth::MSN) });
         }
-        if carried.atomic_ack {
+        if extended.atomic_ack {
             let a = AtomicAckEth::from_prefix_or_zero(from.take(AtomicAckEth::SIZE)?);
             self.atomic_ack = Some(a.get(AtomicAckEth::ORIGINAL));
         }
-        if carried.imm {
+        if extended.imm {
             let i = ImmDt::from_prefix_or_zero(from.take(ImmDt::SIZE)?);
             self.imm = Some(i.get(ImmDt::DATA));
         }
-        if carried.ieth {
+        if extended.ieth {
             let i = Ieth::from_prefix_or_zero(from.take(Ieth::SIZE)?);
             self.ieth = Some(Mkey(i.get(Ieth::R_KEY)));
         }

@@ -10,8 +10,8 @@
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
-/// Bytes that are carried at a time between places that are not aligned alike: a page.
-const CARRIED: usize = 4096;
+/// Bytes that are copied at a time between places that are not aligned alike: a page.
+const CHUNK: usize = 4096;
 /// Ranges from that length on are long, in bytes; below, an instruction for all of it takes longer to begin than it saves.
 const LONG: usize = if cfg!(target_arch = "x86_64") { 768 } else { usize::MAX };
 /// Bytes at the end of a long range that are copied by words: at least so many.
@@ -196,17 +196,17 @@ pub(super) unsafe fn carry(to: *mut u8, from: *const u8, len: usize) {
         }
         return;
     }
-    let mut carried = [0; CARRIED];
+    let mut chunk = [0; CHUNK];
     let backwards = overlaps && to.addr() > from.addr();
     let mut done = 0;
     while done < len {
-        let step = CARRIED.min(len - done);
+        let step = CHUNK.min(len - done);
         let at = if backwards { len - done - step } else { done };
-        let Some(carried) = carried.get_mut(..step) else { return };
+        let Some(chunk) = chunk.get_mut(..step) else { return };
         // SAFETY: `at + step` is at most `len`.
         unsafe {
-            load(from.wrapping_add(at), carried);
-            store(to.wrapping_add(at), carried);
+            load(from.wrapping_add(at), chunk);
+            store(to.wrapping_add(at), chunk);
         }
         done += step;
     }
@@ -250,16 +250,16 @@ mod tests {
     }
 
     #[test]
-    fn carried_bytes_are_those_from_before() {
-        let len = 3 * CARRIED;
+    fn copied_bytes_are_those_from_before() {
+        let len = 3 * CHUNK;
         for (from, to, count) in [
-            (0, CARRIED * 2, 1000),
-            (8, CARRIED * 2, 1001),
-            (3, CARRIED * 2, 1002),
-            (0, 1, 2 * CARRIED),
-            (9, 1, 2 * CARRIED),
-            (8, 16, 2 * CARRIED + 5),
-            (16, 8, 2 * CARRIED + 5),
+            (0, CHUNK * 2, 1000),
+            (8, CHUNK * 2, 1001),
+            (3, CHUNK * 2, 1002),
+            (0, 1, 2 * CHUNK),
+            (9, 1, 2 * CHUNK),
+            (8, 16, 2 * CHUNK + 5),
+            (16, 8, 2 * CHUNK + 5),
             (5, 5, 100),
         ] {
             let mut memory = bytes(len);

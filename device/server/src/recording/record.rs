@@ -153,8 +153,8 @@ pub enum Record {
     Reset { hca: u16 },
     /// Step: stores to a BlueFlame register were not continued in time.
     StoresEnd { hca: u16 },
-    /// Step: the host has answered accesses to its memory. `settled`: it sees all that was written; `news`: the adapter looks.
-    Answers { hca: u16, settled: bool, news: bool },
+    /// Step: the host has answered accesses to its memory. `all_written`: it sees all that was written; `news`: the adapter looks.
+    Answers { hca: u16, all_written: bool, news: bool },
     /// Step: the model runs on by itself.
     Run,
     /// Step: the interrupts that the model has raised are delivered.

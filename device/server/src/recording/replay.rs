@@ -290,10 +290,10 @@ impl Replay {
                 self.world.flush_stores(now, HcaId(usize::from(hca)));
                 Ok(())
             }
-            Record::Answers { hca, settled, news } => {
+            Record::Answers { hca, all_written, news } => {
                 let function =
                     self.functions.get_mut(usize::from(hca)).context("there is no such adapter")?;
-                if settled {
+                if all_written {
                     function.writes_are_seen();
                 }
                 if news {

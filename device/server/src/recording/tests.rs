@@ -219,7 +219,7 @@ proptest! {
                 7 => Record::Trigger { hca, vector: small.into() },
                 8 => Record::Reset { hca },
                 9 => Record::StoresEnd { hca },
-                10 => Record::Answers { hca, settled: true, news: true },
+                10 => Record::Answers { hca, all_written: true, news: true },
                 11 => Record::Run,
                 12 => Record::Packet { link: small, data },
                 13 => Record::Light { link: small, light: Some((4, small as u8)) },

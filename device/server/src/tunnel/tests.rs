@@ -70,7 +70,7 @@ impl Pair {
 
     fn joined() -> Pair {
         let mut pair = Pair::new();
-        pair.settle();
+        pair.exchange();
         assert!(pair.sides.iter().all(Session::is_joined));
         for side in &mut pair.sides {
             assert_eq!(events(side), [Event::Joined]);
@@ -83,7 +83,7 @@ impl Pair {
     }
 
     /// Delivers until nobody has anything to say.
-    fn settle(&mut self) {
+    fn exchange(&mut self) {
         loop {
             for side in &mut self.sides {
                 side.tick(self.now);
@@ -106,7 +106,7 @@ impl Pair {
         let end = self.now + time;
         while self.now < end {
             self.now += STEP;
-            self.settle();
+            self.exchange();
         }
     }
 }
@@ -115,12 +115,12 @@ impl Pair {
 fn a_link_in_both_directions() {
     let mut pair = Pair::joined();
     pair.sides[0].set_light(Some(LIGHT));
-    pair.settle();
+    pair.exchange();
     assert_eq!(events(&mut pair.sides[1]), [Event::Light(Some(LIGHT))]);
     for len in [1, 26, 1356, 1357, 4096 + 126, 16_000] {
         let packet: Vec<u8> = (0..len).map(|i| i as u8).collect();
         pair.send(1, &packet);
-        pair.settle();
+        pair.exchange();
         assert_eq!(events(&mut pair.sides[0]), [Event::Packet(packet)], "{len} bytes");
     }
     let longest = pair.heard[1].iter().map(Vec::len).max();
@@ -131,7 +131,7 @@ fn a_link_in_both_directions() {
     }
     assert_eq!(pair.sides[1].counts().packets_unsent, 3);
     pair.sides[0].set_light(None);
-    pair.settle();
+    pair.exchange();
     assert_eq!(events(&mut pair.sides[1]), [Event::Light(None)]);
     // Signs of life keep it, and nothing more.
     let before = pair.heard[0].len();
@@ -163,7 +163,7 @@ fn a_burst_waits_until_it_is_taken() {
     for datagram in &first {
         pair.sides[1].receive(pair.now, datagram);
     }
-    pair.settle();
+    pair.exchange();
     let order: Vec<u32> = events(&mut pair.sides[1])
         .into_iter()
         .map(|event| match event {
@@ -179,7 +179,7 @@ fn a_burst_waits_until_it_is_taken() {
     assert_eq!(sent(&mut pair.sides[0]).len(), 48);
     assert_eq!(pair.sides[0].next_tick(), pair.now + Duration::from_millis(20));
     pair.now += Duration::from_millis(20);
-    pair.settle();
+    pair.exchange();
     assert_eq!(events(&mut pair.sides[1]).len(), 24);
 }
 
@@ -215,7 +215,7 @@ fn what_leaves_in_a_round_is_bounded() {
 fn a_silent_peer_is_lost_and_found() {
     let mut pair = Pair::joined();
     pair.sides[0].set_light(Some(LIGHT));
-    pair.settle();
+    pair.exchange();
     events(&mut pair.sides[1]);
     // Nothing passes.
     let start = pair.now;
@@ -238,11 +238,11 @@ fn a_peer_that_is_started_again() {
     for orderly in [false, true] {
         let mut pair = Pair::joined();
         pair.sides[1].set_light(Some(LIGHT));
-        pair.settle();
+        pair.exchange();
         events(&mut pair.sides[0]);
         if orderly {
             pair.sides[1].bye();
-            pair.settle();
+            pair.exchange();
             assert_eq!(events(&mut pair.sides[0]), [Event::Light(None), Event::Lost(Loss::Bye)]);
         }
         pair.sides[1] = side(1, 77, pair.now);
@@ -254,7 +254,7 @@ fn a_peer_that_is_started_again() {
         assert_eq!(events(&mut pair.sides[0]), expected);
         assert_eq!(events(&mut pair.sides[1]), [Event::Joined]);
         pair.send(0, b"after");
-        pair.settle();
+        pair.exchange();
         assert_eq!(events(&mut pair.sides[1]), [Event::Packet(b"after".to_vec())]);
     }
 }
@@ -263,7 +263,7 @@ fn a_peer_that_is_started_again() {
 fn nothing_recorded_is_worth_anything() {
     let mut pair = Pair::joined();
     pair.send(0, b"one");
-    pair.settle();
+    pair.exchange();
     assert_eq!(events(&mut pair.sides[1]).len(), 1);
     let recorded = pair.heard.clone();
     let replay = |pair: &mut Pair| {
@@ -278,7 +278,7 @@ fn nothing_recorded_is_worth_anything() {
     // In the same session, in the next one, and to one that has none.
     replay(&mut pair);
     assert!(pair.sides[1].counts().replayed > 0);
-    pair.settle();
+    pair.exchange();
     assert!(pair.sides.iter_mut().all(|side| events(side).is_empty()));
     pair.sides[0] = side(0, 5, pair.now);
     pair.pass(STEP * 10);
@@ -425,7 +425,7 @@ fn a_bad_network() {
         pair.pass(2 * TIMEOUT);
         pair.sides.iter_mut().for_each(|side| drop(events(side)));
         pair.send(0, b"well");
-        pair.settle();
+        pair.exchange();
         assert_eq!(events(&mut pair.sides[1]), [Event::Packet(b"well".to_vec())], "seed {seed}");
     }
 }

@@ -349,7 +349,7 @@ impl QueuePair {
         let path = self.path(view)?;
         let len = Packet::len_of(&path, &repr, payload)?;
         let page = span(view.icm(), key, va, payload).page;
-        let (end, repr) = (repr.psn.add(count), repr.carried()?);
+        let (end, repr) = (repr.psn.add(count), repr.as_sent()?);
         Some(Box::new(Run {
             half,
             path,

@@ -13,14 +13,18 @@ use super::{Address, Mac, Wrapping};
 use crate::link_layer::Due;
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::{fcs, pad};
-use crate::wire::{Carried, GrhRepr, Malformed, Reader, Repr, Writer, icrc_v1, icrc_v2};
+use crate::wire::{ExtendedHeaders, GrhRepr, Malformed, Reader, Repr, Writer, icrc_v1, icrc_v2};
 
 /// "Don't fragment": RoCE v2 packets are never fragments.
 const DF: u16 = 0x4000;
 
 /// Bytes of a frame on the link: all of them but preamble and gap.
-pub(in crate::link_layer) const fn len(address: &Address, carried: Carried, payload: usize) -> usize {
-    let frame = address.header_size() + carried.bytes_from_bth(payload.next_multiple_of(4));
+pub(in crate::link_layer) const fn len(
+    address: &Address,
+    extended: ExtendedHeaders,
+    payload: usize,
+) -> usize {
+    let frame = address.header_size() + extended.bytes_from_bth(payload.next_multiple_of(4));
     (if frame < MIN_FRAME { MIN_FRAME } else { frame }) + FCS_SIZE
 }
 
@@ -96,8 +100,8 @@ pub(in crate::link_layer) fn head(
     payload: usize,
     bytes: &mut [u8],
 ) -> usize {
-    let carried = Carried::by(repr.transport, repr.operation).unwrap_or_default();
-    let from_bth = carried.bytes_from_bth(payload.next_multiple_of(4));
+    let extended = ExtendedHeaders::by(repr.transport, repr.operation).unwrap_or_default();
+    let from_bth = extended.bytes_from_bth(payload.next_multiple_of(4));
     let grh = grh.copied().unwrap_or_default();
     let mut writer = Writer(bytes);
     writer.put(&address.dmac.0);
@@ -122,7 +126,7 @@ pub(in crate::link_layer) fn head(
             writer.put(&udp_header(source_port, from_bth));
         }
     }
-    repr.write(carried, payload, &mut writer);
+    repr.write(extended, payload, &mut writer);
     writer.0.len()
 }
 

@@ -9,12 +9,12 @@ use hca_spec::wire::{Bth, Grh, ICRC_SIZE, LNH_BTH, LNH_GRH, Lrh, VCRC_SIZE};
 use super::Address;
 use super::vcrc::vcrc;
 use crate::link_layer::Due;
-use crate::wire::{Carried, GrhRepr, Malformed, Reader, Repr, Writer, icrc};
+use crate::wire::{ExtendedHeaders, GrhRepr, Malformed, Reader, Repr, Writer, icrc};
 
 /// Bytes of a packet on the link: all of them but headers and payload of the transport.
-pub(in crate::link_layer) const fn len(global: bool, carried: Carried, payload: usize) -> usize {
+pub(in crate::link_layer) const fn len(global: bool, extended: ExtendedHeaders, payload: usize) -> usize {
     let grh = if global { Grh::SIZE } else { 0 };
-    Lrh::SIZE + grh + carried.bytes_from_bth(payload.next_multiple_of(4)) + VCRC_SIZE
+    Lrh::SIZE + grh + extended.bytes_from_bth(payload.next_multiple_of(4)) + VCRC_SIZE
 }
 
 /// Writes what a packet with so many bytes of `payload` has in front of that. Returns how much is left of `bytes`.
@@ -25,15 +25,15 @@ pub(in crate::link_layer) fn head(
     payload: usize,
     bytes: &mut [u8],
 ) -> usize {
-    let carried = Carried::by(repr.transport, repr.operation).unwrap_or_default();
-    let from_bth = carried.bytes_from_bth(payload.next_multiple_of(4));
-    let len = len(grh.is_some(), carried, payload);
+    let extended = ExtendedHeaders::by(repr.transport, repr.operation).unwrap_or_default();
+    let from_bth = extended.bytes_from_bth(payload.next_multiple_of(4));
+    let len = len(grh.is_some(), extended, payload);
     let mut writer = Writer(bytes);
     writer.put(address.lrh(grh.is_some(), len.saturating_sub(VCRC_SIZE)).bytes());
     if let Some(grh) = grh {
         writer.put(grh.grh(from_bth).bytes());
     }
-    repr.write(carried, payload, &mut writer);
+    repr.write(extended, payload, &mut writer);
     writer.0.len()
 }
 
