@@ -81,7 +81,7 @@ pub mod look {
 
 /// What a trace is made of.
 pub mod trace {
-    pub use crate::adapter::watch::{Captured, Executed};
+    pub use crate::adapter::state::watch::{Captured, Executed};
     pub use crate::ground::event::{
         Cause, Event, Hold, Object, Queue, Seam, Status, Unit, Unwanted, Value, operation_name,
     };

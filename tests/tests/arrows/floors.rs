@@ -14,6 +14,10 @@
 //! words = ["tlp"]
 //! unsaid_in = ["cq", "eq"]
 //!
+//! [circles]                          # files that see each other
+//! untied_in = ["cq", "eq"]            # modules with those below them: there are none but the known ones
+//! known = [["eq", "eq::ring"]]
+//!
 //! [known]                            # arrows that are still to go
 //! arrows = ["cq -> units::calendar"]
 //! ```
@@ -22,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
+use crate::circles::Circles;
 use crate::doors::Door;
 
 /// Floors from the ground up, and the arrows against them that are known.
@@ -31,6 +36,8 @@ pub(crate) struct Floors {
     rooms: BTreeMap<String, Room>,
     /// `FROM -> TO`, module paths of files.
     pub(crate) known: BTreeSet<String>,
+    /// Circles of files.
+    pub(crate) circles: Circles,
     /// What is behind a door.
     pub(crate) doors: Vec<Door>,
 }
@@ -50,6 +57,8 @@ struct Table {
     floor: Vec<BTreeMap<String, Vec<String>>>,
     #[serde(default)]
     door: Vec<Door>,
+    #[serde(default)]
+    circles: Circles,
     #[serde(default)]
     known: Known,
 }
@@ -87,7 +96,7 @@ impl Floors {
                 return Err(format!("known arrow {arrow} is there twice"));
             }
         }
-        Ok(Self { rooms, known, doors: table.door })
+        Ok(Self { rooms, known, circles: table.circles, doors: table.door })
     }
 
     /// The room of a module: its own, or that of the nearest module around it.

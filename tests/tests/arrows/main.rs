@@ -2,9 +2,10 @@
 //!
 //! Inside `device/model` and `firmware-cmds`, each crate's `floors.toml` says which modules are a room and on which floor it
 //! is ([`floors`]); between the crates of the workspace [`crates`] says it. Sources are parsed ([`modules`]), names are followed
-//! through re-exports to the file that has them ([`names`]), and [`rules`] and [`doors`] judge. What is only compiled for tests is free, and so is
+//! through re-exports to the file that has them ([`names`]), and [`rules`], [`doors`] and [`circles`] judge. What is only compiled for tests is free, and so is
 //! `lib.rs`, which stands above all floors. Calls of methods name no module, so they are no arrows; one rule about those of the world is in [`turns`].
 
+mod circles;
 mod crates;
 mod doors;
 mod floors;
@@ -40,7 +41,23 @@ fn judge(folder: &str) {
     assert!(arrows.len() > parsed.files().len(), "{folder}: hardly an arrow was found");
     let mut faults = rules::faults(&parsed, &arrows, &floors);
     faults.extend(floors.doors.iter().flat_map(|door| door.faults(&parsed, &arrows)));
+    faults.extend(floors.circles.faults(&arrows));
     assert!(faults.is_empty(), "{} faults of {folder}, by {table}:\n{}", faults.len(), faults.join("\n"));
+}
+
+/// What an engine may look at is read-only, and its own state changes where it says so: it has nothing that changes behind a reference.
+#[test]
+fn engines_change_nothing_behind_a_reference() {
+    const WORDS: [&str; 6] = ["Cell", "OnceCell", "RefCell", "Mutex", "RwLock", "UnsafeCell"];
+    let sources = Sources::read(&root().join("device/model/src")).unwrap();
+    let parsed = Crate::parse(&sources).unwrap();
+    let engines: Vec<_> = parsed.modules.iter().filter(|module| module.path.starts_with("engines")).collect();
+    assert!(engines.len() > 50, "hardly an engine was found");
+    for module in engines {
+        let said = WORDS.iter().find(|word| module.words.contains_key(**word));
+        let imported = WORDS.iter().find(|word| module.uses.contains_key(**word));
+        assert_eq!((said, imported), (None, None), "src/{}", module.file);
+    }
 }
 
 #[test]

@@ -4,8 +4,7 @@
 
 use hca_firmware::{Arrival, Departure, KeyViolation, takes};
 
-use crate::adapter::Executor;
-use crate::adapter::core::{Arrived, Core, HcaEvent};
+use crate::adapter::core::{Arrived, Core, Executor, HcaEvent};
 use crate::ground::time::Ps;
 use crate::link_layer::ib::datagram;
 

@@ -6,8 +6,7 @@ use hca_spec::eqe::page_fault;
 use hca_spec::ids::{Psn, Qpn};
 use hca_spec::wire::Operation;
 
-use super::Executor;
-use super::core::{Core, HcaEvent};
+use super::core::{Core, Executor, HcaEvent};
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::page_fault::FaultedWqe;
 use crate::engines::qp::replies::{Acceptance, Data, Timer, Verdict};

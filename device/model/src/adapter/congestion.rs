@@ -9,8 +9,7 @@ use hca_spec::ids::Psn;
 use hca_spec::qpc::ServiceType;
 use hca_spec::wire::{Operation, Transport};
 
-use super::Executor;
-use super::core::{Arrived, Core};
+use super::core::{Arrived, Core, Executor};
 use crate::engines::qp::QueuePair;
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;

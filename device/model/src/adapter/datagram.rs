@@ -6,11 +6,10 @@ use hca_spec::ids::{Gid, Qpn};
 use hca_spec::qpc::ServiceType;
 use hca_spec::rules;
 
-use super::Executor;
-use super::core::{Arrived, Core, HcaEvent};
+use super::core::{Arrived, Core, Executor, HcaEvent};
 use crate::engines::mkey::{Fault, TURN_STEPS};
+use crate::engines::pieces::spans;
 use crate::engines::qp::datagram::{BadDatagram, GRH_ROOM};
-use crate::engines::qp::pieces::spans;
 use crate::engines::qp::wqe::Wqe;
 use crate::engines::qp::{NotAdmitted, QueuePair};
 use crate::ground::diagnosis::{Finding, Subject};

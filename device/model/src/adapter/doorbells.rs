@@ -1,23 +1,9 @@
 //! Send doorbells that wait: the adapter has as much to do as it may have ([`crate::world`]).
 
-use std::collections::BTreeSet;
-
-use hca_firmware::FunctionId;
 use hca_spec::ids::Qpn;
 
 use crate::adapter::core::{Core, HcaEvent};
 use crate::ground::time::Ps;
-
-/// Send doorbells of an adapter that wait.
-#[derive(Debug, Default)]
-pub(crate) struct Doorbells {
-    /// They do from now on.
-    pub(crate) wait: bool,
-    /// Whose: one for each queue pair.
-    pub(crate) queues: BTreeSet<(FunctionId, Qpn)>,
-    /// So many did.
-    pub(crate) held: u64,
-}
 
 impl Core<'_> {
     /// A send doorbell of a queue pair was rung: it is heeded at `at`, or when the adapter takes work again. `event` is a doorbell or a WQE that

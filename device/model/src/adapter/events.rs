@@ -6,24 +6,13 @@ use hca_spec::queue::Eqc;
 use hca_spec::rules;
 use hca_spec::uar::{EQ_ARM, EqDoorbell, PAGE_SIZE};
 
-use crate::adapter::core::{Core, HcaEvent};
-use crate::adapter::{Executor, nobodys_doorbell};
+use crate::adapter::core::{Core, Executor, HcaEvent, nobodys_doorbell};
 use crate::engines::eq::{EqeWrite, Lost};
 use crate::faults::ModuleChange;
 use crate::ground::diagnosis::{Clue, Finding, Subject};
 use crate::ground::dma::{DmaError, GuestMemory};
 use crate::ground::event::Event;
 use crate::ground::time::Ps;
-
-/// Which event queue gets which asynchronous events.
-#[derive(Debug)]
-pub(crate) struct EventRoutes([Option<Eqn>; 256]);
-
-impl Default for EventRoutes {
-    fn default() -> Self {
-        Self([None; 256])
-    }
-}
 
 /// Writes an entry, ownership last.
 fn write_eqe(memory: &dyn GuestMemory, write: &EqeWrite) -> Result<(), DmaError> {

@@ -6,7 +6,7 @@ use hca_spec::ids::{Psn, Qpn};
 use hca_spec::qpc::{QpState, ServiceType};
 use hca_spec::wire::Operation;
 
-use super::Executor;
+use super::core::Executor;
 use super::ethernet::{Way, count_unicast};
 use crate::engines::qp::landing::Places;
 use crate::ground::region::{Pages, Payload};

@@ -7,8 +7,8 @@ use hca_spec::mkc::Mkc;
 use hca_spec::rules;
 
 use super::core::Core;
+use crate::engines::pieces::spans;
 use crate::engines::qp::QueuePair;
-use crate::engines::qp::pieces::spans;
 use crate::engines::qp::umr::{self, Change};
 use crate::engines::qp::wqe::Wqe;
 use crate::ground::diagnosis::{Finding, Subject};

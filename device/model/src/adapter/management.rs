@@ -3,7 +3,7 @@
 use hca_firmware::commands::icmd::dumped_by;
 use hca_spec::management::vsc;
 
-use super::Executor;
+use super::core::Executor;
 use crate::engines::gateway::{Answer, Identity};
 use crate::ground::time::Ps;
 

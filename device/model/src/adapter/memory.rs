@@ -6,14 +6,14 @@ use hca_spec::ids::{Cqn, Mkey};
 use hca_spec::mkc::Mkc;
 
 use super::core::Core;
-use super::function::FunctionState;
+use super::state::function::FunctionState;
 use crate::engines::crypto::Bytes;
 use crate::engines::mkey::{
     Access, Accessor, Behind, Fault, KnownPages, PagePart, Remains, Space, Span, Steps, Target, Walked,
     target,
 };
+use crate::engines::pieces::{Piece, walk};
 use crate::engines::qp::QueuePair;
-use crate::engines::qp::pieces::{Piece, walk};
 use crate::engines::signature::{Backing, SignatureError};
 use crate::ground::dma::GuestMemory;
 use crate::ground::region::Payload;

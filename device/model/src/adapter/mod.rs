@@ -2,20 +2,16 @@
 
 pub(crate) mod agent;
 mod answers;
-pub(crate) mod chip;
 pub(crate) mod command;
 pub(crate) mod completion;
 mod congestion;
 pub(crate) mod core;
-pub(crate) mod counters;
 mod datagram;
-pub(crate) mod diagnoses;
 pub(crate) mod doorbells;
 mod dynamic;
 mod ethernet;
 pub(crate) mod events;
 mod flush;
-pub(crate) mod function;
 mod groups;
 mod inflow;
 mod local;
@@ -29,18 +25,17 @@ pub(crate) mod port;
 mod queue_pair;
 mod receive;
 mod receive_queue;
-pub(crate) mod requests;
+mod requests;
 mod respond;
-pub(crate) mod returning;
 pub(crate) mod running;
 mod scripted;
 mod send;
+pub(crate) mod state;
 mod streams;
 mod tags;
 mod tracer;
 pub(crate) mod watch;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hca_firmware::{Config, FunctionId};
@@ -56,40 +51,33 @@ use hca_spec::uar::{
 use hca_spec::wire::{Bth, Operation};
 use hca_spec::{be32, uar};
 
-use crate::adapter::chip::Chip;
-use crate::adapter::core::{Arrived, Core, HcaEvent};
+pub(crate) use crate::adapter::core::Executor;
+use crate::adapter::core::nobodys_doorbell;
 use crate::adapter::ethernet::{Way, count_frame};
-use crate::adapter::function::{Function, HostSide};
+use crate::adapter::state::chip::Chip;
+use crate::adapter::state::event::{Arrived, HcaEvent};
+use crate::adapter::state::function::Function;
 use crate::engines::blueflame::{Block, Combiner};
 use crate::engines::mkey::span;
-use crate::engines::qp::QueuePair;
 use crate::engines::qp::datagram::MULTICAST_QP;
-use crate::engines::qp::dct::Peer;
 use crate::engines::qp::replies::Expected;
 use crate::engines::qp::send::{copy_blocks, copy_index, names_wqe};
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::dma::NoMemory;
 use crate::ground::event::Event;
-use crate::ground::slots::Slots;
 use crate::ground::time::Ps;
 use crate::ground::timing::{Timing, takes_receive};
 use crate::link_layer::Packet;
 use crate::units::Inbound;
 use crate::wire::Repr;
 
+pub(crate) use crate::adapter::state::{chip, counters, function, returning};
+
 /// One adapter: a chip with its ports, and the functions that hosts see of it.
 pub(crate) struct Hca {
     pub(crate) chip: Chip,
     /// By [`FunctionId`]. The first is there always; it manages the ports.
     pub(crate) functions: Vec<Function>,
-}
-
-/// Carries out what one function does: the function, and the chip that it is on.
-pub(crate) struct Executor<'a> {
-    pub(crate) core: Core<'a>,
-    pub(crate) side: &'a mut HostSide,
-    pub(crate) qps: &'a mut Slots<QueuePair>,
-    pub(crate) dc_responders: &'a mut BTreeMap<Peer, QueuePair>,
 }
 
 /// What accesses to registers are about.
@@ -109,12 +97,6 @@ fn uar_of(offset: u64) -> Subject {
 fn not_allocated(offset: u64) -> Finding {
     let found = format!("a doorbell at offset {:#x}, and the page is not allocated", offset % PAGE_SIZE);
     Finding::new(uar_of(offset), "doorbell", found, "a page of ALLOC_UAR", &rules::UAR_ALLOCATED)
-}
-
-/// A doorbell of an object that is not there.
-pub(crate) fn nobodys_doorbell(subject: Subject, field: &'static str) -> Finding {
-    let found = format!("{:#x}: there is none, or none any more", subject.number());
-    Finding::new(subject, field, found, "an object that exists", &rules::DOORBELL_OBJECT)
 }
 
 impl Hca {

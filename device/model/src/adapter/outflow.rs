@@ -7,13 +7,13 @@ use hca_spec::ids::{Psn, Qpn};
 
 use hca_firmware::Port;
 
-use super::Executor;
-use super::chip::Chip;
+use super::core::Executor;
 use super::core::{Core, HcaEvent};
 use super::ethernet::{Way, count_unicast};
-use super::port::{PortOut, count_waits};
 use super::running::book;
-use super::watch::{Captured, Executed, Watch};
+use super::state::chip::Chip;
+use super::state::ports::{PortOut, count_waits};
+use super::state::watch::{Captured, Executed, Watch};
 use crate::engines::qp::run::{Half, Run};
 use crate::engines::qp::{PortLane, QueuePair};
 use crate::ground::ring::Trace;

@@ -6,8 +6,7 @@ use hca_spec::eqe::EventType;
 use hca_spec::ids::Qpn;
 use hca_spec::wire::aeth;
 
-use super::Executor;
-use super::core::{Core, HcaEvent};
+use super::core::{Core, Executor, HcaEvent};
 use super::dynamic::SLICE;
 use super::flush::Failed;
 use crate::engines::mkey::Fault;

@@ -8,8 +8,7 @@ use hca_spec::eqe::EventType;
 use hca_spec::ids::{Cqn, Psn, Qpn};
 use hca_spec::qpc::{QpState, Qpc, ServiceType, path_migration};
 
-use super::Executor;
-use super::core::{Core, HcaEvent};
+use super::core::{Core, Executor, HcaEvent};
 use super::flush::FLUSH_MOST;
 use crate::engines::qp::kept::Share;
 use crate::engines::qp::migration::MigrationStep;

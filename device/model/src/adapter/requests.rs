@@ -1,51 +1,12 @@
 //! Requests wait where those under way take as much of the server's memory as they may ([`crate::engines::qp::kept`]).
 
-use std::collections::BTreeSet;
-use std::ops::Bound;
-
-use hca_spec::ids::Qpn;
-
-use super::Executor;
-use super::core::Core;
+use super::core::{Core, Executor};
 use crate::engines::qp::QueuePair;
-use crate::engines::qp::kept::Kept;
 use crate::ground::event::{Event, Hold};
 use crate::ground::time::Ps;
 
 /// Queue pairs that have a turn in one event when there is memory again: others come after the next.
 const MOST_TURNS: usize = 64;
-
-/// The requests of a function.
-#[derive(Debug)]
-pub(crate) struct Requests {
-    pub(crate) kept: Kept,
-    /// Queue pairs that wait for memory.
-    waiting: BTreeSet<Qpn>,
-    /// The one that had a turn last.
-    last: Qpn,
-}
-
-impl Default for Requests {
-    fn default() -> Self {
-        Self { kept: Kept::default(), waiting: BTreeSet::new(), last: Qpn(0) }
-    }
-}
-
-impl Requests {
-    /// All queue pairs are gone, and their requests with them: what those take that are let go of elsewhere is no part of it any more.
-    pub(crate) fn reset(&mut self) {
-        *self = Self { kept: self.kept.anew(), ..Self::default() };
-    }
-
-    /// The next queue pair that may go on: each has its turn.
-    fn next(&mut self) -> Option<Qpn> {
-        let behind = (Bound::Excluded(self.last), Bound::Unbounded);
-        let next = self.waiting.range(behind).next().or(self.waiting.first()).copied()?;
-        self.waiting.remove(&next);
-        self.last = next;
-        Some(next)
-    }
-}
 
 impl Core<'_> {
     /// Whether a queue pair has to wait before it begins another request.

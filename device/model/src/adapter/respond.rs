@@ -10,8 +10,7 @@ use hca_spec::qpc::ServiceType;
 use hca_spec::rules;
 use hca_spec::wire::{Operation, aeth};
 
-use super::Executor;
-use super::core::{Core, HcaEvent};
+use super::core::{Core, Executor, HcaEvent};
 use super::memory::SignatureErrors;
 use crate::engines::mkey::{Access, Accessor, Fault, check_invalidate, span};
 use crate::engines::qp::answers::{Answer, ReadLeft, Response};

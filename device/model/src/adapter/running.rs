@@ -8,9 +8,8 @@ use hca_spec::ids::{Psn, Qpn};
 use hca_spec::qpc::ServiceType;
 use hca_spec::wire::{Operation, aeth};
 
-use super::Executor;
-use super::core::{Core, Departing, HcaEvent};
-use super::port::lane_of;
+use super::core::{Core, Departing, Executor, HcaEvent};
+use super::state::ports::lane_of;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::requester::Next as Turn;
 use crate::engines::qp::run::{Half, Planned};

@@ -12,8 +12,7 @@ use hca_spec::eqe::{Eqe, EventType, OWNER_BYTE};
 use hca_spec::ids::{Cqn, Eqn, Qpn, Rqn};
 use hca_spec::qpc::QpState;
 
-use super::Executor;
-use super::core::{Core, HcaEvent};
+use super::core::{Core, Executor, HcaEvent};
 use crate::engines::command::{Fetch, Named};
 use crate::faults::{
     CommandAction, EntryAction, FaultId, Fired, Held, InterruptAction, Lasting, PcieEvent, Place, Side,

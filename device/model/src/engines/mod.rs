@@ -13,6 +13,7 @@ pub(crate) mod eq;
 pub(crate) mod gateway;
 pub(crate) mod mkey;
 pub mod nic;
+pub(crate) mod pieces;
 pub(crate) mod qp;
 pub(crate) mod registers;
 pub(crate) mod signature;

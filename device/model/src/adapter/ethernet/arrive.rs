@@ -2,9 +2,9 @@
 
 use hca_spec::flow::TableType;
 
+use super::count::{Way, count_frame};
 use super::steer::Came;
-use super::{Way, count_frame};
-use crate::adapter::Executor;
+use crate::adapter::core::Executor;
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
 use crate::wire::Malformed;

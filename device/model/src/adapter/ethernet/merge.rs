@@ -2,20 +2,12 @@
 
 use hca_spec::ids::Rqn;
 
-use super::receive::QueuedFrame;
-use crate::adapter::Executor;
-use crate::adapter::core::HcaEvent;
-use crate::engines::nic::merge::{Delivered, MergeRules, Merging};
+use crate::adapter::core::{Executor, HcaEvent};
+use crate::adapter::state::frames::{MergedFrame, QueuedFrame};
+use crate::engines::nic::merge::{Delivered, Merging};
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;
 use crate::units::Inbound;
-
-/// A frame on its way to a receive queue, with what its receiver merges.
-#[derive(Debug)]
-pub(crate) struct MergedFrame {
-    pub(crate) queued: QueuedFrame,
-    pub(crate) rules: MergeRules,
-}
 
 impl Executor<'_> {
     /// A frame has passed steering, to a receiver that merges.

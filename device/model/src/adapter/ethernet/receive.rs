@@ -8,34 +8,20 @@ use hca_spec::queue::{Srqc, Wq};
 use hca_spec::rq::Rqc;
 use hca_spec::wqe::SrqNext;
 
-use super::copies::CopyRoom;
-use crate::adapter::Executor;
-use crate::adapter::core::{Core, HcaEvent};
+use crate::adapter::core::{Core, Executor, HcaEvent};
 use crate::adapter::flush::FLUSH_MOST;
+use crate::adapter::state::frames::QueuedFrame;
 use crate::engines::mkey::{Access, Accessor, Fault};
 use crate::engines::nic::receive::{ReceiveRules, Received, Steered, error_cqe};
 use crate::engines::nic::ring::{FrameRing, OpenWqe};
 use crate::engines::nic::scatter::ScatterList;
 use crate::engines::nic::strides::{Fit, SHIFT, filler, fit, tell_place};
-use crate::engines::qp::pieces::Piece;
+use crate::engines::pieces::Piece;
 use crate::engines::qp::recv::{MAX_STRIDE, NoReceive};
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::region::Payload;
 use crate::ground::time::Ps;
-use crate::link_layer::Packet;
 use crate::wire::ethernet::Headers;
-
-/// A frame on its way to a receive queue.
-#[derive(Debug)]
-pub(crate) struct QueuedFrame {
-    pub(crate) rqn: Rqn,
-    pub(crate) steered: Steered,
-    pub(crate) headers: Headers,
-    /// Its bytes are there ([`Packet::as_frame`] was called).
-    pub(crate) packet: Packet,
-    /// Of a copy, and of frames that are one now: the room that it has.
-    pub(crate) room: Option<CopyRoom>,
-}
 
 /// A queue that a frame goes to.
 #[derive(Debug, Clone, Copy)]

@@ -12,13 +12,14 @@ use hca_spec::wire::Operation;
 
 use crate::adapter::core::Core;
 use crate::adapter::flush::Failed;
+use crate::adapter::state::frames::Begun;
 use crate::engines::mkey::{Fault, TURN_STEPS};
 use crate::engines::nic::Refused;
 use crate::engines::nic::segment::{Lso, MAX_DATA};
 use crate::engines::nic::transmit::{Finish, InlineMode};
 use crate::engines::nic::wqe::{EthWqe, Frame, Work};
+use crate::engines::pieces::{Piece, spans};
 use crate::engines::qp::QueuePair;
-use crate::engines::qp::pieces::{Piece, spans};
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Status};
 use crate::ground::time::Ps;
@@ -79,15 +80,6 @@ enum Turn {
 const TURN: u64 = 64;
 /// The same where frames that are sent pass flow tables, which may make 256 copies of each.
 const TURN_STEERED: u64 = 4;
-
-/// A WQE that was begun: so many frames of it were sent.
-#[derive(Debug)]
-pub(crate) struct Begun {
-    wqe: EthWqe,
-    frames: u64,
-    /// Bytes of those on the wire.
-    bytes: u64,
-}
 
 /// Frames up to the one whose steps are enough.
 fn taken<'w>(

@@ -6,10 +6,9 @@ use hca_firmware::transport::{Dispatch, MERGE_UNIT, Tir};
 use hca_spec::flow::TableType;
 use hca_spec::ids::{Qpn, Rqn};
 
-use super::merge::MergedFrame;
-use super::receive::QueuedFrame;
-use crate::adapter::Executor;
-use crate::adapter::core::{Core, HcaEvent};
+use crate::adapter::core::{Core, Executor, HcaEvent};
+use crate::adapter::state::frames::MergedFrame;
+use crate::adapter::state::frames::{Addressed, ChangedFrame, QueuedFrame};
 use crate::engines::nic::flow_key::{parser, sight};
 use crate::engines::nic::merge::MergeRules;
 use crate::engines::nic::receive::Steered;
@@ -150,24 +149,6 @@ impl Core<'_> {
         packet.as_frame();
         Some(Box::new(ChangedFrame { headers, inner, packet }))
     }
-}
-
-/// A frame that tables changed on its way to a TIR.
-#[derive(Debug)]
-pub(super) struct ChangedFrame {
-    headers: Headers,
-    inner: Option<Headers>,
-    packet: Packet,
-}
-
-/// A receive queue that gets a frame.
-#[derive(Debug)]
-pub(super) struct Addressed {
-    rqn: Rqn,
-    steered: Steered,
-    merge: Option<MergeRules>,
-    /// What it gets instead, if tables changed it.
-    changed: Option<Box<ChangedFrame>>,
 }
 
 /// A receive queue that a TIR leads to.

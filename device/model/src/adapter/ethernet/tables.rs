@@ -13,8 +13,7 @@ use hca_firmware::steering::{Target, Verdict};
 use hca_spec::flow::TableType;
 
 use super::steer::Came;
-use crate::adapter::Executor;
-use crate::adapter::core::Core;
+use crate::adapter::core::{Core, Executor};
 use crate::engines::nic::flow_key::sight;
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;

@@ -5,8 +5,8 @@ use hca_firmware::icm::{MemoryKey, Partial};
 use hca_spec::ids::{Mkey, Pd};
 use hca_spec::mkc::Mkc;
 
-use super::walk::{Range, Walk, check_bounds};
-use super::{Access, Accessor, Fault, Span, Steps};
+use super::access::{Access, Accessor, Fault, Span};
+use super::walk::{Range, Steps, Walk, check_bounds};
 use crate::engines::crypto::{Bytes, Encrypted, Side, Through};
 use crate::engines::signature::{Backing, SignatureError, Signed, signed};
 

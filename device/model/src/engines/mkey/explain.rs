@@ -8,8 +8,8 @@ use hca_spec::ids::{Mkey, Pd};
 use hca_spec::mkc::Mkc;
 use hca_spec::rules::{self, Rule};
 
+use super::access::{Access, Fault};
 use super::walk::first_address;
-use super::{Access, Fault};
 use crate::ground::diagnosis::{Clue, Finding, Subject};
 
 /// Field, what was found, what would be right, rule.

@@ -5,8 +5,8 @@
 
 use hca_spec::ids::Mkey;
 
+use super::access::{Access, Accessor};
 use super::walk::PagePart;
-use super::{Access, Accessor};
 
 /// A part of a page, to which somebody has an access under a key.
 #[derive(Debug, Clone, Copy)]

@@ -10,7 +10,7 @@ use hca_spec::mkc::{
     RepeatBlock, RepeatPiece,
 };
 
-use super::{Access, Accessor, Fault, Space, Span};
+use super::access::{Access, Accessor, Fault, Space, Span};
 use crate::ground::region::Pages;
 
 /// Indirect keys may point to indirect keys this deep (the capability `max_indirection`).
@@ -83,7 +83,7 @@ impl Steps {
         !self.places.is_empty()
     }
 
-    /// Gives lists the marks that walks have found.
+    /// Puts the marks that walks have found into their lists.
     #[cold]
     pub(crate) fn keep(&mut self, icm: &mut Icm) {
         for (key, place) in self.places.drain(..) {

@@ -9,7 +9,7 @@
 
 use hca_spec::ether::{Tcp, tcp_flags};
 
-use super::receive::Steered;
+use super::receive::{Merged, Steered};
 use super::transmit::check;
 use crate::ground::epoch::Rebase;
 use crate::ground::time::Ps;
@@ -32,23 +32,6 @@ pub(crate) struct MergeRules {
     pub(crate) most: u32,
     /// How long a session lasts.
     pub(crate) timeout: Ps,
-}
-
-/// What a completion says of segments that were merged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Merged {
-    /// How many they were.
-    pub segments: u8,
-    /// The last was pushed.
-    pub pushed: bool,
-    /// The last acknowledgement number.
-    pub acknowledged: u32,
-    /// The last window.
-    pub window: u16,
-    /// The least time to live.
-    pub ttl: u8,
-    /// The sum of their data.
-    pub sum: Sum,
 }
 
 /// A segment that may be merged.

@@ -5,9 +5,9 @@
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome, l3_header_type, l4_header_type};
 use hca_spec::ether::{ADDRESSES_SIZE, FCS_SIZE, VlanTag, ethertype, tcp_flags};
 
-use super::merge::Merged;
 use super::rss::Hash;
 use super::transmit::check;
+use crate::wire::checksum::Sum;
 use crate::wire::ethernet::{Fragment, Headers, IpVersion, Layer4, fcs};
 
 /// What a receive queue does with frames.
@@ -19,6 +19,23 @@ pub struct ReceiveRules {
     pub scatter_fcs: bool,
     /// What completions call the queue: its user index, or 0 with entries of version 0.
     pub user_index: u32,
+}
+
+/// What a completion says of segments that were merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Merged {
+    /// How many they were.
+    pub segments: u8,
+    /// The last was pushed.
+    pub pushed: bool,
+    /// The last acknowledgement number.
+    pub acknowledged: u32,
+    /// The last window.
+    pub window: u16,
+    /// The least time to live.
+    pub ttl: u8,
+    /// The sum of their data.
+    pub sum: Sum,
 }
 
 /// What was found out about a frame on its way to a queue.

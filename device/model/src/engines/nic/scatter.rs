@@ -5,7 +5,7 @@
 use hca_spec::ids::Mkey;
 use hca_spec::wqe::{DS_UNIT, Data, TERMINATE_LKEY};
 
-use crate::engines::qp::pieces::{Piece, total};
+use crate::engines::pieces::{Piece, total};
 
 /// A stretch of memory under a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

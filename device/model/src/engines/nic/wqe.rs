@@ -9,7 +9,7 @@ use hca_spec::wqe::{CE_ALWAYS, CE_ON_FIRST_ERROR, Ctrl, DS_UNIT, Data, EthOpcode
 use super::Refused;
 use super::segment::MAX_DATA;
 use super::transmit::Checksums;
-use crate::engines::qp::pieces::{Inline, Piece, total, walk};
+use crate::engines::pieces::{Inline, Piece, total, walk};
 use crate::wire::ethernet::Tag;
 
 /// Bytes of the inline header that are in the Ethernet segment.

@@ -10,9 +10,9 @@ use hca_spec::wire::Operation;
 use hca_spec::wqe::SendOpcode;
 
 use super::QueuePair;
-use super::pieces::{piece_at, spans};
 use super::responder::Current;
 use crate::engines::mkey::{Access, Accessor, pages_of};
+use crate::engines::pieces::{piece_at, spans};
 use crate::engines::view::View;
 use crate::ground::region::Pages;
 use crate::ground::timing::Place;

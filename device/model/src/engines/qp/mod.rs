@@ -19,7 +19,6 @@ pub(crate) mod message;
 pub(crate) mod migration;
 pub(crate) mod page_fault;
 mod patience;
-pub(crate) mod pieces;
 pub(crate) mod recv;
 pub(crate) mod replies;
 pub(crate) mod requester;

@@ -12,10 +12,10 @@ use hca_spec::wqe::{DS_UNIT, Data, SrqNext, TERMINATE_LKEY};
 use smallvec::SmallVec;
 use zerocopy::FromBytes;
 
-use super::pieces::{Piece, total};
 use super::tags::{TagList, Tagged};
 use super::{NO_USER_INDEX, QueuePair};
 use crate::engines::mkey::Accessor;
+use crate::engines::pieces::{Piece, total};
 
 /// Largest receive WQE in bytes: stride codes go up to 16 << 7.
 pub(crate) const MAX_STRIDE: usize = 2048;

@@ -10,9 +10,9 @@ use hca_spec::wire::{Operation, aeth};
 use hca_spec::wqe::SendOpcode;
 
 use super::message::Message;
-use super::pieces::spans;
 use super::requester::Requester;
 use super::{Params, QueuePair, credits};
+use crate::engines::pieces::spans;
 use crate::engines::view::View;
 use crate::ground::time::Ps;
 use crate::ground::timing::{Mark, Place};

@@ -15,9 +15,9 @@ use hca_spec::wqe::SendOpcode;
 
 use super::QueuePair;
 use super::answers::{ReadLeft, Response};
-use super::pieces::piece_at;
 use super::requester::{Cursor, Plan};
 use crate::engines::mkey::{Access, Accessor, pages_of, span};
+use crate::engines::pieces::piece_at;
 use crate::engines::view::View;
 use crate::ground::dma::GuestMemory;
 use crate::ground::event::Event;

@@ -18,10 +18,10 @@ use hca_spec::wqe::SendOpcode;
 use hca_spec::xrq::{APP_TAG_MATCHING, ListCqe, Rendezvous, TagHeader, TagSeg, app_op, list_op, message};
 use zerocopy::FromBytes;
 
-use super::pieces::{Inline, Piece, total};
 use super::recv::Receive;
 use super::wqe::Wqe;
 use super::{NO_USER_INDEX, QueuePair};
+use crate::engines::pieces::{Inline, Piece, total};
 
 /// Bytes of both headers of a message that announces data.
 pub(crate) const HEADERS: usize = TagHeader::SIZE + Rendezvous::SIZE;

@@ -13,8 +13,8 @@ use hca_spec::wqe::{
 use hca_spec::xrq::TagSeg;
 use zerocopy::FromBytes;
 
-use super::pieces::{Inline, Piece, total};
 use super::tags::Offload;
+use crate::engines::pieces::{Inline, Piece, total};
 use crate::wire::Masks;
 
 /// [`Ctrl::FM`]: wait for earlier changes of memory keys, not for reads.

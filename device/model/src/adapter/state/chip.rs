@@ -5,11 +5,11 @@ use std::sync::Arc;
 use hca_firmware::pcie::LinkTrouble;
 use hca_firmware::{Config, Port};
 
-use crate::adapter::core::Outbox;
-use crate::adapter::doorbells::Doorbells;
-use crate::adapter::ethernet::Copies;
-use crate::adapter::port::Ports;
-use crate::adapter::watch::Watch;
+use crate::adapter::state::copies::Copies;
+use crate::adapter::state::doorbells::Doorbells;
+use crate::adapter::state::outbox::Outbox;
+use crate::adapter::state::ports::Ports;
+use crate::adapter::state::watch::Watch;
 use crate::engines::gateway::Spaces;
 use crate::faults::{PcieLink, Script};
 use crate::ground::epoch::{Rebase, Start};

@@ -1,7 +1,7 @@
 //! A function of an adapter: what a guest's driver talks to, and everything that it made there.
 //!
 //! The chip behind it ([`super::chip`]) has what functions share: units, ports, time. While one does something,
-//! [`super::Executor`] has both.
+//! `adapter::core::Executor` has both.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -9,19 +9,17 @@ use std::mem::take;
 use std::sync::Arc;
 
 use hca_firmware::personality::FirmwareVersion;
-use hca_firmware::{Config, Firmware, FunctionId, Personality};
+use hca_firmware::{Config, Firmware, Personality};
 
-use crate::adapter::Executor;
-use crate::adapter::chip::Chip;
-use crate::adapter::command::CommandSlots;
-use crate::adapter::core::{Core, Runs};
-use crate::adapter::counters::Counting;
-use crate::adapter::diagnoses::Diagnoses;
-use crate::adapter::ethernet::Frames;
-use crate::adapter::events::EventRoutes;
-use crate::adapter::groups::Groups;
-use crate::adapter::parked::Parked;
-use crate::adapter::requests::Requests;
+use crate::adapter::state::commands::CommandSlots;
+use crate::adapter::state::counters::Counting;
+use crate::adapter::state::diagnoses::Diagnoses;
+use crate::adapter::state::event_routes::EventRoutes;
+use crate::adapter::state::frames::Frames;
+use crate::adapter::state::groups::Groups;
+use crate::adapter::state::parked::Parked;
+use crate::adapter::state::requests::Requests;
+use crate::adapter::state::runs::Runs;
 use crate::engines::blueflame::{Combiner, Rests};
 use crate::engines::cq::CompletionQueue;
 use crate::engines::eq::EventQueue;
@@ -208,13 +206,6 @@ impl Function {
             dc_responders: BTreeMap::new(),
             epoch: 0,
         }
-    }
-
-    /// What carries out what it does, on its chip.
-    #[inline(always)]
-    pub(crate) fn executor<'a>(&'a mut self, chip: &'a mut Chip, id: FunctionId) -> Executor<'a> {
-        let Self { state, side, qps, dc_responders, epoch: _ } = self;
-        Executor { core: Core { chip, function: state, id }, side, qps, dc_responders }
     }
 
     /// Power-on state with that firmware; the host's memory and the identity stay.

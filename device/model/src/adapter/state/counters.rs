@@ -185,7 +185,7 @@ impl Counting {
 
     /// Adds to what that queue pair counts.
     #[inline]
-    fn of(&mut self, Qpn(qpn): Qpn, add: impl FnOnce(&mut QpCounters)) {
+    pub(in crate::adapter) fn of(&mut self, Qpn(qpn): Qpn, add: impl FnOnce(&mut QpCounters)) {
         match self.qps.get_mut(qpn) {
             Some(qp) => add(qp),
             None => add(self.first_of(qpn)),

@@ -25,7 +25,7 @@ impl Piece {
         matches!(self, Self::Memory { .. })
     }
 
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Memory { len, .. } => u64::from(*len),
             Self::Inline(data) => data.len() as u64,
@@ -39,7 +39,7 @@ pub(crate) fn total(pieces: &[Piece]) -> u64 {
 }
 
 /// The piece of memory that byte `offset` of a list is in: how many bytes it has from there on, its key, and the address.
-pub(super) fn piece_at(pieces: &[Piece], offset: u64) -> Option<(u64, Mkey, u64)> {
+pub(crate) fn piece_at(pieces: &[Piece], offset: u64) -> Option<(u64, Mkey, u64)> {
     let mut skip = offset;
     for piece in pieces {
         let len = piece.len();
