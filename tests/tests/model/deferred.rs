@@ -146,7 +146,7 @@ again! {
         requests_are_executed_in_order_and_once atomics_are_executed_once
         duplicate_reads_are_answered_from_where_they_ask the_responders_depth_is_a_limit;
     services: datagrams general_services_of_partitions atomics shared_receive_queue;
-    signatures: insert_pass_and_strip errors_are_told_once errors_drain_the_queue refusals;
+    signatures: insert_pass_and_strip signatures_are_cut_by_packets errors_are_told_once errors_drain_the_queue refusals;
     stress:
         counters_wrap psns_wrap_under_loss global_routes unreliable_connections
         many_queue_pairs;

@@ -126,6 +126,34 @@ pub(crate) fn insert_pass_and_strip() {
     });
 }
 
+/// A signature that comes in two packets, with another whole one behind it, is right: it is put together once.
+#[test]
+pub(crate) fn signatures_are_cut_by_packets() {
+    const BLOCKS: usize = 5;
+    // The second packet begins two bytes into a signature.
+    const FIRST: usize = 2 + 2 * BLOCK + TUPLE - 1024;
+    everywhere(&Options::default(), |pair| {
+        let (near, far) = (signed(pair, 0), signed(pair, 1));
+        let data = pattern(5, BLOCKS * BLOCK);
+        pair.fill(0, 0, &data);
+        let [at_near, at_far] = [0, 1].map(|end: usize| pieces(&[pair.ends[end].sge(0, data.len())]));
+        near.load(pair, t10(false, true), &at_near, data.len(), 1);
+        far.load(pair, t10(false, true), &at_far, data.len(), 1);
+        let piece = |at: usize, len: usize| Sge { address: at as u64, len: len as u32, key: near.key };
+        for (at, len) in [(0, FIRST), (FIRST, BLOCKS * STRIDE - FIRST)] {
+            pair.send(0, &SendRequest::write(1, &[piece(at, len)], at as u64, far.key));
+            pair.sent_ok(0, 1);
+        }
+        assert!(pair.ends[1].bytes(0, data.len()) == data);
+        for end in 0..2 {
+            assert_eq!(told(pair, end), None, "end {end}: all is right");
+            assert!(pair.ends[end].recv_cq.poll().is_none(), "end {end}: all is right");
+        }
+        near.free(pair);
+        far.free(pair);
+    });
+}
+
 /// A wrong signature is told once, with what is wrong and where, and the data goes on all the same.
 #[test]
 pub(crate) fn errors_are_told_once() {
