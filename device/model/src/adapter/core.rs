@@ -1,4 +1,4 @@
-//! The executor: a function and the chip that it is on ([`super::state`]), to be worked on; and what everything that it does needs: looking,
+//! The executor: a function and the chip that it is on ([`crate::adapter::state`]), to be worked on; and what everything that it does needs: looking,
 //! scheduling, diagnosing, reading.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Queues of groups have their turns: what [`super::state::groups`] says is carried out.
+//! Queues of groups have their turns: what [`crate::adapter::state::groups`] says is carried out.
 
 use hca_firmware::icm::MOST_LEVELS;
 use hca_spec::ids::Qpn;

@@ -1,4 +1,4 @@
-//! What an adapter does is told to those who look on: carried out for whoever wants it ([`super::state::watch`]).
+//! What an adapter does is told to those who look on: carried out for whoever wants it ([`crate::adapter::state::watch`]).
 
 use hca_spec::ids::{Psn, Qpn};
 use hca_spec::init_segment;

@@ -2,6 +2,10 @@
 //!
 //! Nothing but speed depends on what lies here: who takes one sets every field and writes every byte of payload, so that
 //! no guest ever reads what another sent: see [`super::Packet::build_with`].
+//!
+//! A thread's own, since packets are made and dropped in places that share nothing else, the world's owner among them, and nobody can be
+//! handed a store there. It is a `RefCell`, which nobody borrows twice: the list in a `Cell` would be taken out and put back for each
+//! packet, 83 instructions for a packet that is taken and given back instead of 62.
 
 use std::cell::RefCell;
 
