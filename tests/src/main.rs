@@ -62,7 +62,8 @@ struct Sessions {
     hca-tests tenants --minutes 10 --stall 50\n  \
     hca-tests tenants --seed 77 --rounds 1 --verbose     one round again, as a finding says")]
 struct Tenants {
-    /// Seed of the first round; each round's is one more. Even ones attack across a switch, odd ones by a tunnel
+    /// Seed of the first round; each round's is one more. Modulo 3 it says how: 0 across a switch, 1 by a tunnel, 2 across a
+    /// switch with a process for each host
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Rounds [default: 100, or as many as there is time for]

@@ -115,9 +115,8 @@ struct Round {
 /// # Errors
 /// The servers do not come up; or the first finding.
 pub fn run(options: &Options) -> Result<Result<Done, Finding>, Failure> {
-    let kinds = [Kind::Switch, Kind::Tunnel, Kind::Workers];
     let mut sites = Vec::new();
-    for kind in kinds {
+    for kind in Kind::ALL {
         sites.push(Site::new(kind, options.stall)?);
     }
     let start = Instant::now();
@@ -127,7 +126,7 @@ pub fn run(options: &Options) -> Result<Result<Done, Finding>, Failure> {
             break;
         }
         let mut round = Round::default();
-        let site = &mut sites[(seed % kinds.len() as u64) as usize];
+        let site = &mut sites[(seed % Kind::ALL.len() as u64) as usize];
         let result = catch_unwind(AssertUnwindSafe(|| play(site, seed, options, &mut round)));
         let result = result.unwrap_or_else(|panic| Err(words(&*panic)));
         if let Err(what) = result {
@@ -194,4 +193,21 @@ fn play(site: &mut Site, seed: u64, options: &Options, round: &mut Round) -> Res
     site.victim().work(&mut work)?;
     site.count().map_err(|why| why.to_string())?;
     site.look()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The page says which rounds attack how.
+    #[test]
+    fn the_page_has_the_rounds() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/README.md");
+        let page = std::fs::read_to_string(page).expect("the page");
+        let rows: Vec<&str> = page.lines().skip_while(|line| !line.starts_with("| seed modulo")).collect();
+        let rows: Vec<&str> = rows.into_iter().take_while(|line| line.starts_with('|')).skip(2).collect();
+        let said = |(place, kind): (usize, &Kind)| format!("| {place} | {} |", kind.words());
+        assert_eq!(rows, Kind::ALL.iter().enumerate().map(said).collect::<Vec<_>>());
+        assert!(page.contains(&format!("| seed modulo {} |", Kind::ALL.len())));
+    }
 }

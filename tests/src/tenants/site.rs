@@ -39,6 +39,20 @@ pub enum Kind {
     Workers,
 }
 
+impl Kind {
+    /// All of them: round by round, the one that has the place of the seed's remainder.
+    pub const ALL: [Self; 3] = [Self::Switch, Self::Tunnel, Self::Workers];
+
+    /// What the attacker has, as the page on fuzzing says it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Switch => "a port at the victim's switch, in one process",
+            Self::Tunnel => "a tunnel, whose far end it is, too; the victim has a cable of its own",
+            Self::Workers => "a port at the victim's switch, with a process for each host",
+        }
+    }
+}
+
 /// How far the attacker got.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reached {
