@@ -229,6 +229,10 @@ impl Switch {
     /// Whether partitions let a data packet pass an external port; what does not pass is counted
     /// (PortRcvConstraintErrors, PortXmitConstraintErrors). `pkey`: `None` of a raw packet. Everything passes
     /// until a subnet manager enforces partitions there (IBTA 14.2.5.6, PartitionEnforcementInbound and so on).
+    ///
+    /// Subnet managers give the port the very table of the adapter's port at its other end. So on the way in it says what that
+    /// port may send: as a full member either kind of P_Key, as a limited one no full one. On the way out it says what that port takes
+    /// (IBTA 10.9.3): two limited members do not talk.
     pub fn admits(&mut self, port: u8, direction: Direction, pkey: Option<u16>) -> bool {
         let Some(p) = self.port_mut(port).filter(|_| port != 0) else { return true };
         let field = match (direction, pkey) {
@@ -239,9 +243,11 @@ impl Switch {
         };
         let member = |pkey: u16| {
             let base = |k: u16| k & !FULL_MEMBER;
-            let fits =
-                |own: &u16| base(*own) != 0 && base(*own) == base(pkey) && (*own | pkey) & FULL_MEMBER != 0;
-            p.pkeys.iter().any(fits)
+            let kinds = |own: u16| match direction {
+                Direction::Inbound => (own | !pkey) & FULL_MEMBER != 0,
+                Direction::Outbound => (own | pkey) & FULL_MEMBER != 0,
+            };
+            p.pkeys.iter().any(|own| base(*own) != 0 && base(*own) == base(pkey) && kinds(*own))
         };
         if p.info.get(field) == 0 || pkey.is_some_and(member) {
             return true;

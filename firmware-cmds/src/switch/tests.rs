@@ -306,12 +306,15 @@ fn partitions() {
     assert_eq!(r.port(2, enforce), 0);
     let mut pass = |direction, key| r.s.admits(2, direction, key);
     let (inward, outward) = (Direction::Inbound, Direction::Outbound);
-    assert!(pass(inward, Some(0x8001)) && pass(outward, Some(1)) && pass(inward, Some(0x8002)));
-    assert!(!pass(inward, Some(2)), "two limited members");
+    assert!(pass(inward, Some(0x8001)) && pass(inward, Some(1)) && pass(outward, Some(1)));
+    // What a limited member sends, and what it takes.
+    assert!(pass(inward, Some(2)) && pass(outward, Some(0x8002)));
+    assert!(!pass(inward, Some(0x8002)), "it says that it is a full one");
+    assert!(!pass(outward, Some(2)), "two limited members");
     assert!(!pass(outward, Some(0x8003)) && !pass(outward, Some(0x8000)) && !pass(outward, None));
     assert!(pass(inward, None));
     let c = r.s.port(2).unwrap().counters;
-    assert_eq!((c.rcv_constraint_errors, c.xmit_constraint_errors), (1, 3));
+    assert_eq!((c.rcv_constraint_errors, c.xmit_constraint_errors), (1, 4));
     assert_eq!(r.get(attr::PKEY_TABLE, 1 << 16).smp_data().bytes()[..2], [0xff, 0xff], "other ports");
     for bad in [1, 6 << 16, 2 << 16 | 1, 0x102 << 16] {
         assert_eq!(r.get(attr::PKEY_TABLE, bad).get(Mad::STATUS) & 0x7fff, STATUS_INVALID_VALUE, "{bad:#x}");
