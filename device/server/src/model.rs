@@ -209,6 +209,7 @@ pub(crate) fn bare_world(
         seed: topology.fabric.seed,
         profile,
     })?;
+    world.set_partitions(partitions(topology, part, rows));
     for row in rows.iter() {
         for port in row.ports.iter().flatten() {
             if world.port_kind(*port) == PortKind::InfiniBand {
@@ -217,6 +218,30 @@ pub(crate) fn bare_world(
         }
     }
     Ok(world)
+}
+
+/// The P_Keys of ports here: of adapters, and of switches next to adapters.
+fn partitions(topology: &Topology, part: &Part<'_>, rows: &[Row]) -> BTreeMap<PortRef, Vec<u16>> {
+    let adapters = part.hcas().enumerate().filter(|(_, (_, hca))| hca.port_type == PortKind::InfiniBand);
+    let adapters = adapters.flat_map(|(i, (host, hca))| {
+        let ports = (1..).take(hca.personality.ports.len());
+        let table = move |port| {
+            let keys = topology.pkeys(&host.name, &hca.name, port)?;
+            Some((PortRef::of_hca(HcaId(i), port), keys))
+        };
+        ports.filter_map(table)
+    });
+    let switches = rows.iter().filter_map(|row| {
+        let [a, b] = &row.link.between;
+        let ends = [(a, b, row.ports[1]), (b, a, row.ports[0])];
+        ends.into_iter().find_map(|(end, other, port)| match (end, other) {
+            (End::Hca { host, hca, port: number }, End::Switch { .. }) => {
+                Some((port?, topology.pkeys(host, hca, *number)?))
+            }
+            _ => None,
+        })
+    });
+    adapters.chain(switches).collect()
 }
 
 /// What a crossing of the PCI Express link takes that joins an adapter to a host elsewhere: as much as its profile has of it, if the

@@ -9,6 +9,7 @@ mod manager;
 mod migration;
 mod netsim;
 mod outside;
+mod partitions;
 mod parts;
 mod ports;
 mod recordings;

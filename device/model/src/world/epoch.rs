@@ -84,6 +84,7 @@ impl World {
             held_credits: _,
             subnet_manager: _,
             management_key: _,
+            partitions: _,
             subnet: _,
             planned: _,
             routing: _,

@@ -5,7 +5,8 @@
 //! switches each adapter is brought up for itself, at once; with them, each link that comes or goes causes a sweep.
 //!
 //! With a key of its own it owns the fabric: each port has that M_Key before its link carries a packet, so that nobody else's
-//! SMP sets anything. What a host changes at its own port, as firmware lets it (MAD_IFC without a key), is set right.
+//! SMP sets anything. What a host changes at its own port, as firmware lets it (MAD_IFC without a key), is set right. P_Keys are in
+//! [`super::partitions`].
 //!
 //! Source: IBTA vol 1 14.2.4 (M_Key), 14.2.5 (attributes), 14.4.3 (initialization).
 
@@ -123,7 +124,9 @@ impl World {
                 |p| {
                     let info = p.info();
                     let set = info.get(PortInfo::MASTER_SM_LID) == SUBNET_MANAGER_LID;
-                    p.state >= port_state::ARMED && !(set && p.lid() == self.lid_of(id, port))
+                    let set = set && p.lid() == self.lid_of(id, port);
+                    p.state >= port_state::ARMED
+                        && !(set && self.has_its_partitions(PortRef::of_hca(id, port)))
                 },
             )
     }
@@ -377,9 +380,18 @@ impl World {
         if before != Some(state - 1) {
             return;
         }
+        let keys = self.partition_table(PortRef::of_switch(SwitchId(switch), port), u32::from(port) << 16);
+        if let Some(table) = &keys {
+            self.ask_switch(entry, switch, table);
+        }
         let get = smp(METHOD_GET, attr::PORT_INFO, port.into());
         let Some(mut info) = self.ask_switch(entry, switch, &get) else { return };
         info.set(Mad::METHOD, METHOD_SET).set(Mad::STATUS, 0);
+        if keys.is_some() {
+            info.port_info_mut()
+                .set(PortInfo::PARTITION_ENFORCEMENT_INBOUND, 1)
+                .set(PortInfo::PARTITION_ENFORCEMENT_OUTBOUND, 1);
+        }
         info.port_info_mut()
             .set(PortInfo::HOQ_LIFE, LIFETIME)
             .set(PortInfo::PORT_STATE, state)
@@ -391,9 +403,15 @@ impl World {
     pub(super) fn manage_hca(&mut self, id: HcaId, port: u8) {
         let (now, lid) = (self.now, self.lid_of(id, port));
         let key = self.management_key.unwrap_or_default();
-        self.protect(PortRef::of_hca(id, port));
+        let at = PortRef::of_hca(id, port);
+        self.protect(at);
+        let table = self.partition_table(at, 0).filter(|_| !self.has_its_partitions(at));
         let Some(hca) = self.hcas.get_mut(id.0) else { return };
         let mut effects = Vec::new();
+        if let Some(mut table) = table {
+            table.set(Mad::M_KEY, key);
+            hca.chip.managed.mad(port, &table, &mut effects);
+        }
         // One that is up stays so.
         let states: &[u32] = match hca.chip.managed.port(port).map(|p| p.state) {
             Some(port_state::ACTIVE) => &[0],

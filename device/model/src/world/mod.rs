@@ -22,6 +22,7 @@ mod links;
 mod manager;
 mod outbox;
 mod pace;
+mod partitions;
 mod pause;
 mod planned;
 mod queueing;
@@ -227,6 +228,8 @@ pub struct World {
     held_credits: Vec<(FunctionRef, Ingress)>,
     subnet_manager: bool,
     management_key: Option<u64>,
+    /// P_Keys that it gives to ports.
+    partitions: partitions::Partitions,
     /// LIDs that ports have on script.
     lids_on_script: BTreeMap<(HcaId, u8), Lid>,
     /// Where the adapters are that the manager knows, if not all are here.
@@ -277,6 +280,7 @@ impl World {
             held_credits: Vec::new(),
             subnet_manager: config.subnet_manager,
             management_key: config.management_key,
+            partitions: BTreeMap::new(),
             lids_on_script: BTreeMap::new(),
             subnet: None,
             planned: None,

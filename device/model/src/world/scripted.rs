@@ -260,7 +260,10 @@ impl World {
         const PKEYS: u16 = 32;
         let (now, key) = (self.now, self.management_key.unwrap_or_default());
         let (attribute, modifier) = match change {
-            PortChange::Pkey { index, .. } => (attr::PKEY_TABLE, u32::from(index / PKEYS)),
+            PortChange::Pkey { index, pkey } => {
+                self.change_partition(PortRef::of_hca(hca, port), index, pkey);
+                (attr::PKEY_TABLE, u32::from(index / PKEYS))
+            }
             PortChange::Lid(lid) => {
                 self.lids_on_script.insert((hca, port), Lid(lid));
                 (attr::PORT_INFO, port.into())

@@ -145,6 +145,7 @@ impl Source<'_> {
             self.reach(&nodes, &links)?;
         }
         let fabric = self.fabric(raw.fabric, &nodes, &links)?;
+        let partitions = self.partitions(raw.partition, &nodes, &fabric)?;
         let Nodes { processes, hosts, switches, outsides, .. } = nodes;
         let links: Vec<Link> = links.into_iter().map(|(_, link)| link).collect();
         let isolation = self.isolation(raw.isolation, &processes, &links)?;
@@ -162,6 +163,7 @@ impl Source<'_> {
             switches,
             outsides,
             links,
+            partitions,
             faults,
         })
     }

@@ -18,6 +18,7 @@ mod fat_tree;
 pub mod faults;
 mod joint;
 mod outside;
+pub mod partitions;
 mod parts;
 mod queues;
 mod raw;
@@ -65,6 +66,8 @@ pub struct Topology {
     pub outsides: Vec<Outside>,
     /// Links in the order of the file.
     pub links: Vec<Link>,
+    /// Which ports may talk to which, in the order of the file; none: all of them.
+    pub partitions: Vec<partitions::Partition>,
     /// What goes wrong on script, in the order of the file.
     #[serde(rename = "fault")]
     pub faults: Vec<faults::Scripted>,

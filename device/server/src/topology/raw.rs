@@ -8,6 +8,7 @@ use toml::Spanned;
 
 use super::faults::Scalar;
 use super::joint::RawJoint;
+use super::partitions::RawPartition;
 use super::{Isolation, Mode, SubnetManager};
 
 #[derive(Deserialize)]
@@ -31,6 +32,8 @@ pub(super) struct RawTopology {
     pub(super) outside: Vec<Spanned<RawOutside>>,
     #[serde(default)]
     pub(super) link: Vec<Spanned<RawLink>>,
+    #[serde(default)]
+    pub(super) partition: Vec<Spanned<RawPartition>>,
     #[serde(default)]
     pub(super) fault: Vec<Spanned<BTreeMap<String, Spanned<Scalar>>>>,
 }
