@@ -140,6 +140,31 @@ fn a_worker_that_dies_takes_nobody_with_it() {
     other.close().expect("teardown");
 }
 
+/// Each worker writes its own ports' P_Keys, and that of the switches enforces them.
+#[test]
+fn partitions_between_processes() {
+    let mut text = around(&["a", "b", "c"]);
+    for (name, pkey, members) in
+        [("default", 0x7fff, ""), ("red", 1, "\"a/hca0\", \"b/hca0\""), ("blue", 2, "\"c/hca0\"")]
+    {
+        text += &format!("[[partition]]\nname = \"{name}\"\npkey = {pkey}\nfull = [{members}]\n");
+    }
+    let served = Served::apart(&text, program());
+    let mut members = pair(&served, ["a", "b"], patient());
+    exchange(&mut members, 1);
+    members.close().expect("teardown");
+    let rts = RtsAttr { timeout: 12, retries: 1, ..RtsAttr::default() };
+    let mut strangers = pair(&served, ["a", "c"], rts);
+    let sge = [strangers.ends[0].sge(0, 100)];
+    strangers.send(0, &SendRequest::send(1, &sge));
+    let (_, failed) = strangers.sent(0);
+    assert!(failed.status.is_err(), "{failed:?}");
+    let ports = served.ask("stat")["switches"][0]["ports"].clone();
+    let count = |port: usize, name: &str| ports[port]["counters"][name].as_u64().expect("a count");
+    assert_eq!(count(0, "rcv_constraint_errors"), 0, "it is a member's");
+    assert_eq!(count(2, "xmit_constraint_errors"), 2, "once, and once again");
+}
+
 /// The operator's words reach the workers they concern.
 /// Each process has faults of its own, and none has another's number.
 #[test]
