@@ -86,11 +86,26 @@ fn threads(process: u64) -> Vec<String> {
     tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok()).collect()
 }
 
+/// Processes that a process has started (proc(5)).
+fn children(process: u64) -> Vec<u64> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let of = |task: PathBuf| std::fs::read_to_string(task.join("children")).unwrap_or_default();
+    let text: Vec<String> = tasks.map(|task| of(task.unwrap().path())).collect();
+    text.iter().flat_map(|ids| ids.split_whitespace()).map(|id| id.parse().unwrap()).collect()
+}
+
 fn assert_confined(threads: &[String]) {
+    assert_confined_but(threads, 0);
+}
+
+/// They are in a sandbox, and have no capabilities but those `left` to them.
+fn assert_confined_but(threads: &[String], left: u64) {
+    assert!(!threads.is_empty());
     for status in threads {
         assert_eq!((value(status, "Seccomp"), value(status, "NoNewPrivs")), ("2", "1"), "{status}");
         for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
-            assert_eq!(value(status, set), "0000000000000000", "{status}");
+            let set = u64::from_str_radix(value(status, set), 16).unwrap();
+            assert_eq!(set & !left, 0, "{status}");
         }
     }
 }
@@ -164,8 +179,17 @@ fn workers_are_in_their_sandboxes() {
             let files = limit("Max open files");
             assert!(files[0] == files[1] && files[1] <= 512 + 8192 + 2 * 4, "{name}: {files:?}");
         }
+        let supervisor = u64::from(server.child.id());
+        // What looks at clients' mappings is started beside the workers.
+        let helpers: Vec<u64> = children(supervisor)
+            .into_iter()
+            .filter(|child| workers.iter().all(|(_, worker)| worker != child))
+            .collect();
+        assert_eq!(helpers.len(), usize::from(sandbox.is_empty()), "{helpers:?}");
         if sandbox.is_empty() {
             assert_confined(&server.threads());
+            // One right of a server that root started is left to it (linux/capability.h): CAP_SYS_PTRACE.
+            assert_confined_but(&threads(helpers[0]), 1 << 19);
         }
         server.end();
     }
@@ -228,6 +252,32 @@ fn root_becomes_another_user() {
     let dir = server.dir.clone();
     let log = server.end();
     assert!(!dir.join("run/control.sock").exists(), "{log}");
+}
+
+/// Even if somebody has let everybody connect to the control socket: it serves the server's user, and root.
+#[test]
+fn another_user_has_no_answer() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    if !geteuid().is_root() {
+        return println!("skipped: only root can be two users");
+    }
+    let server = Server::start("asked", &["env"], &[]);
+    assert_eq!(server.said, "softhca: ready\n");
+    let open = |path: &Path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let (run, program) = (server.run_dir(), server.dir.join("softhca"));
+    // Where the program was built may be closed to others.
+    std::fs::copy(env!("CARGO_BIN_EXE_softhca"), &program).unwrap();
+    [&server.dir, &run, &run.join("control.sock"), &program].into_iter().for_each(|path| open(path));
+    let asked = |user: u32| {
+        let mut ask = Command::new(&program);
+        ask.uid(user).gid(user).args(["resources", "--run-dir"]).arg(&run).output().unwrap()
+    };
+    let refused = asked(SOMEBODY);
+    assert!(!refused.status.success() && refused.stdout.is_empty(), "{refused:?}");
+    assert!(asked(0).status.success());
+    let log = server.end();
+    assert!(log.contains(&format!("a connection of user Ok({SOMEBODY}) was refused")), "{log}");
 }
 
 #[test]

@@ -123,6 +123,42 @@ fn unsafe_code_is_where_the_page_says() {
     assert_eq!(said, found);
 }
 
+/// Each row of who could attack whom names files that stand between, and tests, each behind its file, that try it.
+#[test]
+fn what_stands_between_is_there_and_is_tried() {
+    let root = root();
+    let page = std::fs::read_to_string(root.join("docs/src/security.md")).unwrap();
+    let (_, table) = page.split_once("## Who could attack whom\n").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| "))
+        .map(|line| line.trim_end_matches(" |").split(" | ").collect())
+        .collect();
+    let read = |file: &str| {
+        std::fs::read_to_string(root.join(file)).unwrap_or_else(|_| panic!("there is no {file}"))
+    };
+    for row in &rows[1..] {
+        let &[from, _, _, files, tests] = &row[..] else { panic!("a row has five cells: {row:?}") };
+        let files: Vec<&str> = spans(files).into_iter().map(|(_, file)| file).collect();
+        assert!(!files.is_empty(), "{from}: no file");
+        files.into_iter().for_each(|file| drop(read(file)));
+        let (mut behind, mut tried) = (String::new(), 0);
+        for (_, span) in spans(tests) {
+            if span.ends_with(".rs") {
+                behind = read(span);
+                continue;
+            }
+            // Tests without a harness stand in a table, by name.
+            let named = behind.contains(&format!("::{span}\""));
+            assert!(named || has(&behind, span), "{from}: there is no test {span} in that file");
+            tried += 1;
+        }
+        assert!(tried > 0, "{from}: no test");
+    }
+    assert!(rows.len() > 8, "{}", rows.len());
+}
+
 /// What a trace can have stands in the table of its units.
 #[test]
 fn events_of_traces_are_on_their_page() {
