@@ -66,6 +66,14 @@ impl Process {
         Ok(())
     }
 
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// It is gone, or may not be told.
+    pub fn go_on(self) -> Result<(), Box<dyn std::error::Error>> {
+        Ok(kill(Pid::from_raw(self.0.try_into()?), Signal::SIGCONT)?)
+    }
+
     /// Whether all of its threads are stopped ("stat", proc(5)).
     fn stands(self) -> std::io::Result<bool> {
         for thread in std::fs::read_dir(format!("/proc/{}/task", self.0))? {

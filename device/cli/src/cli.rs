@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::error::ErrorKind;
@@ -149,6 +150,9 @@ struct Serve {
     /// Offer metrics for Prometheus at http://ADDRESS/metrics: 127.0.0.1:PORT, the same of IPv6, or unix:PATH
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<Address>,
+    /// Be as old as a server that was started so many seconds ago: model time goes on from there. For tests
+    #[arg(long, value_name = "SECONDS", hide = true, conflicts_with = "isolation")]
+    age: Option<u64>,
     #[command(flatten)]
     observe: hca_trace::Options,
     #[command(flatten)]
@@ -335,6 +339,7 @@ fn serve(args: &Serve, log: &mut log::End) -> anyhow::Result<()> {
         }
     };
     helper.into_iter().for_each(Helper::install);
+    args.age.into_iter().for_each(|age| engine.set_age(Duration::from_secs(age)));
     engine.observe(&args.observe)?;
     if let Some(options) = &recording {
         engine.record(options, (&topology, &text), args.process.as_deref())?;

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::Row;
@@ -32,6 +33,7 @@ pub const ROWS: &[Row] = &[
     Row::new("client: event descriptors replaced, over and over", replaced),
     Row::new("client: a full pipe as event descriptor", full_pipe),
     Row::new("client: a TCP socket with SO_LINGER as event descriptor", lingering),
+    Row::new("client: descriptors behind some that won't close, until it is cut off", piled_up),
 ];
 
 const PAGE: u64 = 4096;
@@ -255,6 +257,41 @@ fn lingering(attacker: &Attacker) -> Result<String, Failure> {
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(format!("{sent} sockets"))
+}
+
+/// Sockets that linger hold whoever closes them; thousands of other descriptors come behind.
+fn piled_up(attacker: &Attacker) -> Result<String, Failure> {
+    const HOLDING: u16 = 8;
+    /// Of one message.
+    const EACH: usize = 16;
+    const MESSAGES: usize = 200;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut raw = attacker.raw();
+    let rounds = attacker.rounds();
+    let mut peers = Vec::new();
+    for vector in 0..HOLDING {
+        let mut stream = TcpStream::connect(listener.local_addr()?)?;
+        peers.push(listener.accept()?);
+        linger(&stream)?;
+        stream.set_nonblocking(true)?;
+        while stream.write(&[0; 1 << 16]).is_ok() {}
+        stream.set_nonblocking(false)?;
+        let message = raw.message(SET_IRQS, &set_irqs(CONNECT, MSIX, vector.into(), 1, &[]), 0);
+        raw.try_send_fds(&message, &[stream.as_raw_fd()])?;
+        // As above.
+        std::thread::spawn(move || drop(stream));
+        raw.reply()?;
+    }
+    let (near, _far) = UnixStream::pair()?;
+    let message = raw.message(SET_IRQS, &set_irqs(CONNECT, MSIX, 0, 16, &[]), 0);
+    let taken = (0..MESSAGES)
+        .take_while(|_| raw.try_send_fds(&message, &[near.as_raw_fd(); EACH]).is_ok() && raw.reply().is_ok());
+    let taken = taken.count();
+    rounds.for_each(|_| std::thread::sleep(Duration::from_millis(10)));
+    match taken {
+        MESSAGES => Err(format!("{} descriptors were taken", EACH * taken).into()),
+        _ => Ok(format!("cut off after {} descriptors", EACH * taken)),
+    }
 }
 
 /// SO_LINGER with the longest time that does not look like for ever.

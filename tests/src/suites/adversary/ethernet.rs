@@ -378,8 +378,18 @@ fn storm(
     attacker: &Attacker,
     frames: impl Fn(&Attacker, &Station) -> Vec<Vec<u8>>,
 ) -> Result<String, Failure> {
-    let mut station = Station::on(attacker, ATTACKER)?;
     let bystander = Station::on(attacker, BYSTANDER)?;
+    let sent = storm_from(attacker, frames);
+    drop(bystander);
+    sent
+}
+
+/// The same, whoever takes them.
+fn storm_from(
+    attacker: &Attacker,
+    frames: impl Fn(&Attacker, &Station) -> Vec<Vec<u8>>,
+) -> Result<String, Failure> {
+    let mut station = Station::on(attacker, ATTACKER)?;
     let frames = frames(attacker, &station);
     let mut pieces = Vec::new();
     let mut at = 0;
@@ -408,11 +418,23 @@ fn storm(
         }
         done += more;
     }
-    drop(bystander);
     match done {
         0 => Err("no frame was sent".into()),
         _ => Ok(format!("{done} frames")),
     }
+}
+
+/// Frames to another host, whose worker stands still: they wait for it, or are dropped.
+///
+/// # Errors
+/// An adapter does not come up, or no frame was sent.
+pub fn to_one_that_stands(attacker: &Attacker) -> Result<String, Failure> {
+    let bystander = Station::on(attacker, BYSTANDER)?;
+    let worker = attacker.worker(BYSTANDER).ok_or("the bystander has no worker")?;
+    worker.stop()?;
+    let sent = storm_from(attacker, |_, station| vec![plain(bystander.mac, station.mac, &[0; 1486])]);
+    worker.go_on()?;
+    sent
 }
 
 /// Datagrams to the server's end of the link; `make` gives number so and so.

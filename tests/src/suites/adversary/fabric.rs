@@ -6,18 +6,19 @@ use hca_driver::qp::{Path, QpConfig};
 use hca_driver::vfio_user::{VfioUserBus, WindowMemory};
 use hca_driver::wqe::{Datagram, SendOp};
 use hca_driver::{InitAttr, Qp, RtrAttr, RtsAttr, SendRequest};
+use hca_server::control;
 use hca_spec::cmd::{AccessRegIn, MadIfc, reg};
 use hca_spec::command::Opcode;
 use hca_spec::cqe::Syndrome;
 use hca_spec::ids::{Lid, Qpn};
 use hca_spec::mad::{
     CLASS_PERF, CLASS_SUBN_DIRECTED, CLASS_SUBN_LID_ROUTED, MAD_SIZE, METHOD_GET, METHOD_SET, Mad, PortInfo,
-    SMP_DATA, attr, port_state,
+    SMP_DATA, SmpData, attr, port_state,
 };
 use hca_spec::qpc::ServiceType;
 
 use super::Row;
-use super::stage::{Attacker, Failure};
+use super::stage::{Attacker, Failure, Setting};
 use super::work::{flood, take};
 use crate::pair::{Options, PORT, Pair};
 use crate::smp::{directed, mad};
@@ -52,6 +53,10 @@ pub const ROWS: &[Row] = &[
     Row::new("guest: RC retries to the other's LID, nobody's queue pair", nobody_there).switched(),
     Row::new("guest: UC messages of 1 MiB to the other's LID, nobody's queue pair", unreliable).switched(),
     Row::new("guest: its link taken down and up", flapping).switched(),
+    partitioned(
+        "guest, root: datagrams to the other's port with its P_Key, of another partition",
+        foreign_key,
+    ),
     Row::new("guest: loopback of 1 MiB writes, behind the same switch", |a| {
         const LEN: usize = 1 << 20;
         let options = Options { memory: LEN, mtu: 1, send_blocks: 1024, cqes: 1024, ..Options::default() };
@@ -62,6 +67,20 @@ pub const ROWS: &[Row] = &[
     })
     .switched(),
 ];
+
+/// Behind one switch, in different partitions, and none of them in the default one.
+const PARTITIONS: &str = "[[host]]\nname = \"a\"\n[[host.hca]]\n[[host]]\nname = \"v\"\n[[host.hca]]\n\
+    [[switch]]\nname = \"s\"\nports = 2\n[[link]]\nbetween = [\"a/hca0\", \"s/1\"]\n\
+    [[link]]\nbetween = [\"v/hca0\", \"s/2\"]\n[[partition]]\nname = \"default\"\npkey = 0x7fff\n\
+    [[partition]]\nname = \"victims\"\npkey = 0x0001\nfull = [\"v/hca0\"]\n\
+    [[partition]]\nname = \"attackers\"\npkey = 0x0002\nfull = [\"a/hca0\"]\n";
+const VICTIMS: u16 = 0x8001;
+const ATTACKERS: u16 = 0x8002;
+
+const fn partitioned(name: &'static str, attack: super::Attack) -> Row {
+    let row = Row::new(name, attack);
+    Row { setting: Setting { topology: Some(PARTITIONS), ..row.setting }, ..row }
+}
 
 /// The attacker's M_Key.
 const M_KEY: u64 = 0x6666_6666_6666_6666;
@@ -310,6 +329,59 @@ fn stranger(attacker: &Attacker, lid: Lid) -> Result<Pair<VfioUserBus>, Failure>
     hcas[0].qp_to_rtr(&mut ends[0].qp, &RtrAttr::new(NOBODY, Path::lid(lid)))?;
     hcas[0].qp_to_rts(&mut ends[0].qp, &RtsAttr::default())?;
     Ok(pair)
+}
+
+/// What the switch's ports have dropped for their P_Keys: on the way in by the attacker's, on the way out by the victim's. And what left it to
+/// the victim.
+fn at_the_switch(attacker: &Attacker) -> Result<[u64; 3], Failure> {
+    let stat = control::query(&attacker.control(), "stat")?;
+    let count = |port: usize, name: &str| {
+        let counters = &stat["switches"][0]["ports"][port]["counters"];
+        counters[name].as_u64().ok_or_else(|| format!("no {name} of port {port}: {stat}"))
+    };
+    Ok([count(0, "rcv_constraint_errors")?, count(1, "xmit_constraint_errors")?, count(1, "xmit_packets")?])
+}
+
+/// The attacker gives its own port the victim's P_Key, over and over, as its firmware lets it, and sends; until the subnet manager has set the
+/// port right its packets have that P_Key.
+fn foreign_key(attacker: &Attacker) -> Result<String, Failure> {
+    let mut sender = Sender::new(attacker, ServiceType::Ud)?;
+    crate::pair::wait_active(&mut sender.pair.hcas[0])?;
+    let table = |sender: &mut Sender| -> Result<[u16; 2], Failure> {
+        let table = sender.pair.hcas[0].smp_get(PORT, attr::PKEY_TABLE, 0)?;
+        let entries = table.smp_data().bytes().as_chunks::<2>().0;
+        Ok([0, 1].map(|at| u16::from_be_bytes(entries[at])))
+    };
+    if table(&mut sender)? != [ATTACKERS, 0] {
+        return Err(format!("its table is {:x?}", table(&mut sender)?).into());
+    }
+    let before = at_the_switch(attacker)?;
+    let mut stolen = SmpData::new();
+    stolen.bytes_mut()[..2].copy_from_slice(&VICTIMS.to_be_bytes());
+    let mut rounds = 0;
+    for _ in attacker.rounds() {
+        sender.send(&Mad::new(), u64::MAX);
+        sender.pair.hcas[0].smp_set(PORT, attr::PKEY_TABLE, 0, &stolen)?;
+        sender.send(&Mad::new(), u64::MAX);
+        sender.take()?;
+        rounds += 1;
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let after = at_the_switch(attacker)?;
+    let [inward, outward, sent] = std::array::from_fn(|i| after[i] - before[i]);
+    let own = table(&mut sender)?;
+    if own != [ATTACKERS, 0] {
+        return Err(format!("its port has the other's P_Key: {own:x?}").into());
+    }
+    // What has the attackers' own P_Key goes in, and not out. An adapter that is alone in its process is set right before it sends anything.
+    match (inward, outward, sent) {
+        (0, 0, 0) => Err("no packet came to the switch".into()),
+        (_, _, 1..) => Err(format!("{sent} packets went to the victim").into()),
+        _ => Ok(format!(
+            "{rounds} times another P_Key; {}; the switch dropped {inward} and {outward}",
+            sender.said(0)?
+        )),
+    }
 }
 
 /// PAOS down and up: the link trains, the subnet manager sweeps.

@@ -150,17 +150,19 @@ fn listed(attacker: &Attacker) -> Result<String, Failure> {
 }
 
 /// What is wrong with a server's files; empty if nothing.
-type Check = fn() -> Result<String, Failure>;
+pub type Check = fn() -> Result<String, Failure>;
 
-/// The cases about files, of those whose names have the text: no victim is needed.
+/// The cases about files: no victim is needed.
+pub const FILES: &[(&str, Check)] = &[
+    ("local user: sockets of a server with umask 0", umask),
+    ("local user: a trace file that is a link to somebody's file", || link("--trace")),
+    ("local user: a capture file that is a link to somebody's file", || link("--pcap")),
+    ("local user: a tunnel's key that everybody may read", key),
+];
+
+/// Those of them whose names have the text.
 pub fn cases(chosen: &str) -> Vec<Case> {
-    const CHECKS: &[(&str, Check)] = &[
-        ("local user: sockets of a server with umask 0", umask),
-        ("local user: a trace file that is a link to somebody's file", || link("--trace")),
-        ("local user: a capture file that is a link to somebody's file", || link("--pcap")),
-        ("local user: a tunnel's key that everybody may read", key),
-    ];
-    let checks = CHECKS.iter().filter(|(name, _)| name.contains(chosen));
+    let checks = FILES.iter().filter(|(name, _)| name.contains(chosen));
     checks
         .map(|(name, check)| Case::check(*name, check().unwrap_or_else(|why| format!("not tried: {why}"))))
         .collect()

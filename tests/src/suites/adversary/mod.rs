@@ -10,11 +10,13 @@
 //! | [`work`], [`peers`] | a guest: work requests, and peers that don't answer |
 //! | [`keys`] | a guest: memory keys that are long to walk, signatures, pages that are not there |
 //! | [`commands`], [`objects`] | a guest: commands, and many objects |
+//! | [`quotas`] | a guest that takes all that its quota has |
 //! | [`registers`] | a guest: doorbells, registers, interrupts, resets |
 //! | [`fabric`] | a guest: management datagrams, floods across a switch |
 //! | [`ethernet`] | a guest: frames and flow tables; software at the end of an Ethernet link |
 //! | [`clients`], [`streams`] | a vfio-user client: memory, descriptors, messages |
 //! | [`local`] | logs, the control socket, files |
+//! | [`ages`] | nobody, but the server is old |
 //!
 //! [`workers`] has attacks on servers with a process for each host, and some of the others once more against those.
 //!
@@ -22,6 +24,7 @@
 //!
 //! `HCA_ADVERSARY=TEXT` runs only the cases whose names have the text.
 
+pub mod ages;
 pub mod clients;
 pub mod commands;
 pub mod ethernet;
@@ -31,6 +34,7 @@ pub mod keys;
 pub mod local;
 pub mod objects;
 pub mod peers;
+pub mod quotas;
 pub mod registers;
 pub mod stage;
 pub mod streams;
@@ -100,12 +104,14 @@ pub struct Row {
     pub setting: Setting,
     /// The attack.
     pub attack: Attack,
+    /// What must not be exceeded.
+    pub bounds: Bounds,
 }
 
 impl Row {
     /// A case with adapters that are not joined.
     pub const fn new(name: &'static str, attack: Attack) -> Self {
-        Self { name, setting: Setting::PLAIN, attack }
+        Self { name, setting: Setting::PLAIN, attack, bounds: BOUNDS }
     }
 
     /// The same with a switch between the adapters.
@@ -133,6 +139,11 @@ impl Row {
         Self { setting: Setting { apart: true, ..self.setting }, ..self }
     }
 
+    /// The same, where the server's memory grows by so many KiB at most.
+    pub const fn within(self, memory_kib: u64) -> Self {
+        Self { bounds: Bounds { memory_kib, ..self.bounds }, ..self }
+    }
+
     /// The same with what a shell does before it becomes the server.
     pub const fn after(self, shell: &'static str) -> Self {
         Self { setting: Setting { shell, ..self.setting }, ..self }
@@ -146,17 +157,31 @@ const ROWS: &[&[Row]] = &[
     keys::ROWS,
     commands::ROWS,
     objects::ROWS,
+    quotas::ROWS,
     registers::ROWS,
     fabric::ROWS,
     ethernet::ROWS,
     clients::ROWS,
     streams::ROWS,
     local::ROWS,
+    ages::ROWS,
 ];
+
+/// How many cases there are, in words: the page of suites has them.
+pub fn counted() -> String {
+    let alone: Vec<&Row> = ROWS.iter().copied().flatten().collect();
+    let workers = workers::count() + alone.iter().filter(|row| row.setting.apart).count();
+    let (guests, apart) = guests::count();
+    let (all, workers) = (alone.len() + workers::count() + local::FILES.len() + guests, workers + apart);
+    format!(
+        "{all} cases: {guests} have a QEMU with the stock driver as victim, {workers} a process for each host"
+    )
+}
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
     let chosen = std::env::var(CHOICE).unwrap_or_default();
+    eprintln!("{}", counted());
     let rows = ROWS.iter().copied().flatten().filter(|row| row.name.contains(&chosen));
     let mut cases: Vec<Case> = rows.map(|row| run(row.name, row)).collect();
     cases.extend(workers::cases(&chosen));
@@ -233,35 +258,35 @@ fn tried(row: &Row) -> Result<(String, Vec<String>), Failure> {
         complaints.push(format!("the attack: {why}"));
         "nothing".to_owned()
     });
-    complaints.extend(beyond(&seen, stage.logged()));
+    complaints.extend(beyond(&seen, stage.logged(), &row.bounds));
     let text = format!("{did}; {}", described(&seen, stage.logged(), &engine(&place)));
     Ok((text, complaints))
 }
 
 /// Which bounds what was seen is beyond.
-fn beyond(seen: &Seen, logged: u64) -> Vec<String> {
+fn beyond(seen: &Seen, logged: u64, bounds: &Bounds) -> Vec<String> {
     let mut complaints = Vec::new();
     let mut check = |bad: bool, text: String| complaints.extend(bad.then_some(text));
     let (p99, worst, longest) = (seen.p99(), seen.worst(), seen.longest());
-    check(p99 > BOUNDS.p99, format!("p99 of register accesses is {p99:.1?}, above {:?}", BOUNDS.p99));
-    check(worst > BOUNDS.worst, format!("a register access took {worst:.1?}, more than {:?}", BOUNDS.worst));
+    check(p99 > bounds.p99, format!("p99 of register accesses is {p99:.1?}, above {:?}", bounds.p99));
+    check(worst > bounds.worst, format!("a register access took {worst:.1?}, more than {:?}", bounds.worst));
     check(
-        longest > BOUNDS.longest,
+        longest > bounds.longest,
         format!("a register access took {longest:.1?}, whatever the machine did"),
     );
     check(seen.accesses.is_empty() || seen.writes == 0, "the victim's write did not go on".to_owned());
     let grown = seen.memory_kib.1.saturating_sub(seen.memory_kib.0);
     check(
-        grown > BOUNDS.memory_kib,
-        format!("the server's memory grew by {} MiB, more than {}", grown >> 10, BOUNDS.memory_kib >> 10),
+        grown > bounds.memory_kib,
+        format!("the server's memory grew by {} MiB, more than {}", grown >> 10, bounds.memory_kib >> 10),
     );
     check(
-        seen.descriptors > BOUNDS.descriptors,
-        format!("the server had {} descriptors, more than {}", seen.descriptors, BOUNDS.descriptors),
+        seen.descriptors > bounds.descriptors,
+        format!("the server had {} descriptors, more than {}", seen.descriptors, bounds.descriptors),
     );
     check(
-        logged > BOUNDS.log,
-        format!("the server logged {} KiB, more than {}", logged >> 10, BOUNDS.log >> 10),
+        logged > bounds.log,
+        format!("the server logged {} KiB, more than {}", logged >> 10, bounds.log >> 10),
     );
     complaints
 }
@@ -304,6 +329,10 @@ mod tests {
     use super::*;
     use victim::Access;
 
+    fn beyond(seen: &Seen, logged: u64) -> Vec<String> {
+        super::beyond(seen, logged, &BOUNDS)
+    }
+
     fn fine() -> Seen {
         let access = Access { took: Duration::from_millis(1), waited: Duration::ZERO };
         Seen {
@@ -341,6 +370,20 @@ mod tests {
             assert_eq!(beyond(&seen, 0).len(), 1, "{seen:?}");
         }
         assert_eq!(beyond(&fine(), BOUNDS.log + 1).len(), 1);
+        // A case may have a bound of its own.
+        let row = Row::new("", |_| Ok(String::new())).within(10);
+        assert_eq!(super::beyond(&fine(), 0, &row.bounds), Vec::<String>::new());
+        let seen = Seen { memory_kib: (0, 11), ..fine() };
+        assert_eq!(super::beyond(&seen, 0, &row.bounds).len(), 1);
+    }
+
+    /// What the page of suites says of them.
+    #[test]
+    fn the_page_has_the_counts() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/suites.md");
+        let page = std::fs::read_to_string(page).expect("the page");
+        let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(&counted()), "{} is not on the page", counted());
     }
 
     #[test]

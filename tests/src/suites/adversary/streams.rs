@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -35,6 +35,7 @@ pub const ROWS: &[Row] = &[
     Row::new("client: memory by messages of 4096 bytes, commands in all slots", |a| {
         remote(a, SMALLEST, Some(Duration::ZERO), 32)
     }),
+    Row::new("client: memory by messages, never answered, until the server has given up", given_up),
     Row::new("client: memory by messages, registers asked for meanwhile", queued),
 ];
 
@@ -311,6 +312,32 @@ fn remote(
         0 => Err("the server asked nothing".into()),
         _ => Ok(format!("{rung} doorbells, {asked} questions, {quiet} times none for 5 ms")),
     }
+}
+
+/// A question about a command has five seconds. When they are over its slot is free, and the next doorbell brings the next question.
+fn given_up(attacker: &Attacker) -> Result<String, Failure> {
+    const DEADLINE: Duration = Duration::from_secs(5);
+    const LATE: Duration = Duration::from_secs(12);
+    let mut raw = without_descriptor(attacker, 1 << 20);
+    enable(&mut raw);
+    let doorbell = [access(0, 0x18, 4), 1u32.to_be_bytes().to_vec()].concat();
+    let (start, mut questions) = (Instant::now(), 0);
+    while start.elapsed() < LATE {
+        let message = raw.message(10, &doorbell, NO_REPLY);
+        raw.try_send_fds(&message, &[])?;
+        std::thread::sleep(Duration::from_millis(50));
+        if !is_asking(&raw) {
+            continue;
+        }
+        raw.reply()?;
+        questions += 1;
+        match (questions, start.elapsed()) {
+            (1, _) => {}
+            (_, early) if early < DEADLINE => return Err(format!("asked again after {early:.1?}").into()),
+            (_, time) => return Ok(format!("given up after {time:.1?}")),
+        }
+    }
+    Err(format!("{questions} questions in {LATE:.0?}: the server waits for ever").into())
 }
 
 /// Registers are asked for while a question of the server is not answered.

@@ -136,7 +136,10 @@ pub fn small_packets(attacker: &Attacker) -> Result<String, Failure> {
 }
 
 /// One doorbell for `count` writes.
-fn burst(attacker: &Attacker, mtu: u8, count: u64) -> Result<String, Failure> {
+///
+/// # Errors
+/// The adapter does not come up.
+pub fn burst(attacker: &Attacker, mtu: u8, count: u64) -> Result<String, Failure> {
     let mut pair = attacker.pair(&Options { mtu, send_blocks: 4096, cqes: 4096, ..bulk() })?;
     let (mut bursts, mut done) = (0, 0);
     for _ in attacker.rounds() {

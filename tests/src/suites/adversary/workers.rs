@@ -25,12 +25,14 @@ const OTHERS: &[&str] = &[
     "guest: WQEs that gather from keys of keys, four deep",
     "guest: commands in all slots, always",
     "guest: 16384 queue pairs made and destroyed, over and over",
+    "guest with icm = \"32M\": queue pairs until no more are given",
     "guest: resets, one after another",
     "guest: reads of one register, 1000 at a time",
     "guest, root: SubnSet(PortInfo) to the other's port over its own QP0",
     "guest: datagrams to the other's LID, nobody's queue pair",
     "guest: UC messages of 1 MiB to the other's LID, nobody's queue pair",
     "guest: its link taken down and up",
+    "guest, root: datagrams to the other's port with its P_Key, of another partition",
     "guest, Ethernet: broadcasts of 64 bytes, as fast as it can",
     "guest, Ethernet: frames with the victim's address as source, to all",
     "client: memory without seals, then shortened",
@@ -42,6 +44,8 @@ const OTHERS: &[&str] = &[
     "local user: 32 control connections that say nothing",
 ];
 
+/// What a link to a worker that takes nothing keeps, a MiB of frames, and what else workers of three hosts take.
+const WAITING_KIB: u64 = 24 << 10;
 /// DMA memory of a driver.
 const MEMORY: usize = 16 << 20;
 /// Four hosts behind a switch: two of them, besides the attacker and the victim, talk to each other.
@@ -59,11 +63,23 @@ pub const ROWS: &[Row] = &[
         killed_flooding,
     ),
     four("workers: the attacker's stands still, while two others talk and the operator asks", stopped),
+    Row::new(
+        "workers: frames to one that stands still, as fast as they go",
+        super::ethernet::to_one_that_stands,
+    )
+    .ethernet()
+    .apart()
+    .within(WAITING_KIB),
 ];
 
 const fn four(name: &'static str, attack: super::Attack) -> Row {
     let row = Row::new(name, attack).apart();
     Row { setting: Setting { topology: Some(FOUR), ..row.setting }, ..row }
+}
+
+/// How many cases there are.
+pub fn count() -> usize {
+    ROWS.len() + OTHERS.len()
 }
 
 /// The cases whose names have the text.
@@ -192,7 +208,7 @@ fn stopped(place: &Attacker) -> Result<String, Failure> {
         Ok(())
     };
     let result = during();
-    signal(worker, Signal::SIGCONT)?;
+    worker.go_on()?;
     result?;
     // It goes on where it was.
     if own.bus_mut().mmio_read32(0) == u32::MAX {
