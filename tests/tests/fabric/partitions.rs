@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hca_driver::{Dma, RtsAttr, SendOp, SendRequest, Sge};
+use hca_driver::{RtsAttr, SendOp, SendRequest, Sge};
 use hca_model::{HcaId, PortRef, Ps, World, WorldConfig};
 use hca_spec::cqe::Syndrome;
 use hca_spec::mad::{PortInfo, SmpData, attr};
