@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hca_docs::{blocks, book, commands, files, links, root};
 use hca_firmware::profile::general_max;
-use hca_firmware::{Config, Personality};
+use hca_firmware::{Config, Personality, PortKind};
 use hca_spec::caps::{Atomic, EthernetOffloads, General, OdpScheme, object_type, odp};
 use hca_spec::eqe::EventType;
 
@@ -84,6 +84,57 @@ fn what_is_not_there_is_not_announced() {
     let absent = absent.split_whitespace().collect::<Vec<_>>().join(" ");
     for (what, announced) in has {
         assert_ne!(absent.contains(what), announced, "{what}: the page and the capabilities");
+    }
+}
+
+/// Whether the public interface's capabilities have a field of that kind. A bit without a name is zero on every page.
+fn has_field(word: &str) -> bool {
+    let of_caps = hca_spec::LAYOUTS.iter().filter(|(module, _)| *module == "caps");
+    let mut fields = of_caps.flat_map(|(_, layouts)| layouts.iter()).flat_map(|layout| layout.fields);
+    fields.any(|field| field.name.split('_').any(|part| part == word))
+}
+
+/// The same of the list that the firmware's documentation begins with, for each kind of adapter.
+#[test]
+fn what_the_firmware_does_not_implement_is_not_announced() {
+    let known = [
+        object_type::SW_ICM,
+        object_type::FLOW_METER,
+        object_type::DEK,
+        object_type::MATCH_DEFINER,
+        object_type::CRYPTO_LOGIN,
+        object_type::FLOW_SAMPLER,
+        object_type::SCHEDULING_ELEMENT,
+        object_type::RESERVED_QPN,
+        object_type::AV_QP_MAPPING,
+    ];
+    let known = known.into_iter().fold(0, |all, kind| all | 1 << kind);
+    let any = |announces: &dyn Fn(&General) -> bool| {
+        Personality::names().any(|name| {
+            let personality = Personality::named(name).unwrap();
+            [PortKind::InfiniBand, PortKind::Ethernet].into_iter().any(|port_kind| {
+                let config = Config { personality: personality.clone(), port_kind, ..Config::default() };
+                announces(&general_max(&config))
+            })
+        })
+    };
+    let has = [
+        ("An e-switch between virtual functions", any(&|general| general.get(General::ESWITCH_MANAGER) == 1)),
+        ("link aggregation", has_field("LAG")),
+        ("TLS", has_field("TLS")),
+        ("IPsec", has_field("IPSEC")),
+        ("MACsec", has_field("MACSEC")),
+        (
+            "general objects of other kinds",
+            any(&|general| general.get(General::GENERAL_OBJ_TYPES) & !known != 0),
+        ),
+    ];
+    let text = std::fs::read_to_string(root().join("firmware-cmds/src/lib.rs")).unwrap();
+    let (_, list) = text.split_once("//! # Not implemented").unwrap();
+    let list: Vec<&str> = list.lines().skip(1).map_while(|line| line.strip_prefix("//!")).collect();
+    let list = list.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+    for (what, announced) in has {
+        assert_ne!(list.contains(what), announced, "{what}: the list and the capabilities");
     }
 }
 
