@@ -26,5 +26,8 @@ pub use path::Path;
 pub(crate) use path::Station;
 pub(crate) use route::{Route, WrongGid};
 
+/// The longest frame that an Ethernet port takes, with its FCS: jumbo frames and what stands around them.
+pub const MAX_FRAME: usize = 10 * 1024;
+
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@
 use super::pause::{ALL, Fullness};
 use crate::ground::rate::LineRate;
 use crate::ground::time::Ps;
-use crate::link_layer::eth::MAX_FRAME;
+use crate::link_layer::MAX_FRAME;
 use crate::link_layer::eth::pause::PRIORITIES;
 use crate::link_layer::ib::Tables;
 

@@ -27,7 +27,7 @@ use crate::adapter::watch::Captured;
 use crate::ground::epoch::Rebase;
 use crate::ground::node::{NodeId, PortRef, SwitchId};
 use crate::ground::time::Ps;
-use crate::link_layer::eth::MAX_FRAME;
+use crate::link_layer::MAX_FRAME;
 use crate::link_layer::eth::pause::Pause;
 use crate::link_layer::ib::egress::{Egress, Limits};
 use crate::link_layer::ib::{Tables, VL15, datagram, operational_lanes};

@@ -16,7 +16,7 @@ use crate::ground::epoch::Rebase;
 use crate::ground::node::{LinkEnd, NodeId, PortRef, TunnelId};
 use crate::ground::time::Ps;
 use crate::link::{Light, LinkMessage, LinkPacket};
-use crate::link_layer::eth::MAX_FRAME;
+use crate::link_layer::MAX_FRAME;
 use crate::link_layer::{Packet, blocks};
 use crate::wire::MAX_PAYLOAD;
 

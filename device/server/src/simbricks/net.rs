@@ -5,8 +5,8 @@
 
 use hca_model::Ps;
 use hca_model::link::{LinkMessage, LinkPacket, Session};
+use hca_model::link_layer::MAX_FRAME;
 use hca_model::link_layer::Packet;
-use hca_model::link_layer::eth::MAX_FRAME;
 
 use super::LinkError;
 use super::channel::{Channel, Heard};

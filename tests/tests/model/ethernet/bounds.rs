@@ -5,6 +5,7 @@ use hca_driver::eth::{FlowEntry, FrameRequest, FrameWork, QueueState, RqConfig};
 use hca_driver::{Cq, Sge};
 use hca_model::{HcaId, Ps, World};
 use hca_spec::flow::MatchParam;
+use hca_spec::ids::Mkey;
 use hca_tests::frames::plain;
 use hca_tests::in_process::ModelMemory;
 use hca_tests::lan::{Lan, REQUESTS, ROOM};
@@ -115,8 +116,8 @@ pub(crate) fn a_long_receive_queue_is_flushed_in_pieces() {
     let config = RqConfig { requests: REQUESTS, sges: 1, ..RqConfig::new(station.pd, &cq) };
     let mut rq = station.hca.create_rq(&config).expect("CREATE_RQ");
     station.hca.modify_rq(&mut rq, QueueState::Ready).expect("MODIFY_RQ");
-    let short = Sge { address: station.mr.address, len: 16, key: station.mr.key };
-    (0..REQUESTS).for_each(|i| rq.post(i.into(), &[short]).expect("post"));
+    let nowhere = Sge { address: station.mr.address, len: 2000, key: Mkey(0xdead_0000) };
+    (0..REQUESTS).for_each(|i| rq.post(i.into(), &[nowhere]).expect("post"));
     station.tir = station.hca.create_direct_tir(station.domain, rq.number()).expect("CREATE_TIR");
     station.take_nothing();
     station.take_anything();

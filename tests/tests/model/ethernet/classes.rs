@@ -1,10 +1,11 @@
 //! Traffic classes of a port: which of its queues sends next, how much, and what priority a frame has where it arrives.
 
 use hca_driver::eth::{FrameRequest, QueueState, Sq, SqConfig};
-use hca_driver::{Cq, CqConfig};
+use hca_driver::{Cq, CqConfig, Sge};
 use hca_model::{HcaId, Ps, World};
 use hca_spec::cmd::{AccessRegIn, reg};
 use hca_spec::command::Opcode;
+use hca_spec::ids::Mkey;
 use hca_spec::register::{EtsClass, QETCR_CLASSES, Qetcr, Qpts, Qtct, TRUST_DSCP};
 use hca_tests::frames::Flow;
 use hca_tests::in_process::ModelMemory;
@@ -178,9 +179,10 @@ pub(crate) fn many_queues_that_wait_have_turns_in_pieces() {
     let slow = Flow::default().frame(to, from, None, false, &[0; LEN]);
     (0..60).for_each(|_| lan.stations[0].send(&slow));
     lan.simulation.run(Ps::from_us(5));
-    // Longer than the port's MTU: it fails.
+    // Its data can't be read: it fails.
     let station = &mut lan.stations[0];
-    let data = [station.out(1 << 17, &Flow::default().frame(to, from, None, false, &[0; 4000]))];
+    let data = station.out(1 << 17, &Flow::default().frame(to, from, None, false, &[0; LEN]));
+    let data = [Sge { key: Mkey(0xdead_0000), ..data }];
     for sq in &mut queues {
         sq.post(station.hca.bus_mut(), &FrameRequest::new(0, &[], &data)).expect("a free place");
     }

@@ -68,7 +68,7 @@ pub(crate) fn a_receive_queue_fails_and_recovers() {
     let short = Sge { address: station.mr.address, len: 100, key: station.mr.key };
     station.rq.post(1, &[short]).expect("post");
     station.post(2);
-    station.rq.post(3, &[Sge { key: Mkey(0xdead_0000), ..short }]).expect("post");
+    station.rq.post(3, &[Sge { key: Mkey(0xdead_0000), len: 2000, ..short }]).expect("post");
     station.post(4);
     for _ in 0..4 {
         lan.stations[0].send(&frame);

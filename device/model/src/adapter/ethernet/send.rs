@@ -23,8 +23,7 @@ use crate::engines::qp::QueuePair;
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::event::{Event, Status};
 use crate::ground::time::Ps;
-use crate::link_layer::Packet;
-use crate::link_layer::eth::MAX_FRAME;
+use crate::link_layer::{MAX_FRAME, Packet};
 use crate::wire::ethernet::Headers;
 
 /// The longest frame that is made, without FCS: what a port sends is no longer, and may be shorter.

@@ -20,7 +20,5 @@ pub(in crate::link_layer) mod selection;
 
 pub use address::{Address, Mac, Wrapping};
 
-/// The longest frame that a port takes, with its FCS: jumbo frames and what stands around them.
-pub const MAX_FRAME: usize = 10 * 1024;
 pub(in crate::link_layer) use address::is_own;
 pub(in crate::link_layer) use route::{Sender, tos_of};
