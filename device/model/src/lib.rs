@@ -38,8 +38,8 @@ pub mod units;
 pub mod wire;
 mod world;
 
-pub use adapter::counters::{AdapterCounters, Counters, QpCounters, QpReport};
 pub use adapter::is_doorbell;
+pub use adapter::state::counters::{AdapterCounters, Counters, QpCounters, QpReport};
 pub use engines::nic;
 pub use ground::diagnosis::{Before, Clue, Diagnosis, Finding, Parts, RefusedCommand, Saying, Subject};
 pub use ground::dma::{Answer, Asked, DeferredReads, DmaError, GuestMemory};

@@ -4,7 +4,8 @@
 
 use hca_firmware::{Arrival, Departure, KeyViolation, takes};
 
-use crate::adapter::core::{Arrived, Core, Executor, HcaEvent};
+use crate::adapter::core::{Core, Executor};
+use crate::adapter::state::event::{Arrived, HcaEvent};
 use crate::ground::time::Ps;
 use crate::link_layer::ib::datagram;
 

@@ -6,7 +6,8 @@ use hca_spec::eqe::page_fault;
 use hca_spec::ids::{Psn, Qpn};
 use hca_spec::wire::Operation;
 
-use super::core::{Core, Executor, HcaEvent};
+use super::core::{Core, Executor};
+use super::state::event::HcaEvent;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::page_fault::FaultedWqe;
 use crate::engines::qp::replies::{Acceptance, Data, Timer, Verdict};

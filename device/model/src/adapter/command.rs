@@ -12,8 +12,9 @@ use hca_spec::eqe::{Eqe, EventType, port_change};
 use hca_spec::ids::{Cqn, Eqn, Rqn};
 use hca_spec::rules;
 
-use crate::adapter::core::{Executor, HcaEvent};
+use crate::adapter::core::Executor;
 use crate::adapter::state::commands::slots_of;
+use crate::adapter::state::event::HcaEvent;
 use crate::engines::command::{
     Fetch, FetchStep, MAX_READ, Named, NoCommand, Output, OutputStep, Undelivered,
 };

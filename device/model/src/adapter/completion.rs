@@ -7,8 +7,9 @@ use hca_spec::ids::{Cqn, Qpn};
 use hca_spec::queue::{Cqc, cqe_size};
 use hca_spec::rules;
 
+use crate::adapter::core::Core;
 use crate::adapter::core::nobodys_doorbell;
-use crate::adapter::core::{Core, HcaEvent};
+use crate::adapter::state::event::HcaEvent;
 use crate::engines::compress::Block;
 use crate::engines::cq::{Completion, CompletionQueue, CqError, CqStep, EntryWrite, Notice};
 use crate::ground::diagnosis::{Clue, Finding, Subject};

@@ -9,7 +9,8 @@ use hca_spec::ids::Psn;
 use hca_spec::qpc::ServiceType;
 use hca_spec::wire::{Operation, Transport};
 
-use super::core::{Arrived, Core, Executor};
+use super::core::{Core, Executor};
+use super::state::event::Arrived;
 use crate::engines::qp::QueuePair;
 use crate::ground::time::Ps;
 use crate::link_layer::Packet;

@@ -9,9 +9,8 @@ use hca_spec::ids::Pd;
 use hca_spec::rules;
 
 use super::state::chip::Chip;
-pub(crate) use super::state::event::{Arrived, Departing, HcaEvent};
+use super::state::event::HcaEvent;
 use super::state::function::{Function, FunctionState, HostSide};
-pub(crate) use super::state::outbox::{PortChanged, Rare};
 use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::Peer;

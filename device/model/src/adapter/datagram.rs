@@ -6,7 +6,8 @@ use hca_spec::ids::{Gid, Qpn};
 use hca_spec::qpc::ServiceType;
 use hca_spec::rules;
 
-use super::core::{Arrived, Core, Executor, HcaEvent};
+use super::core::{Core, Executor};
+use super::state::event::{Arrived, HcaEvent};
 use crate::engines::mkey::{Fault, TURN_STEPS};
 use crate::engines::pieces::spans;
 use crate::engines::qp::datagram::{BadDatagram, GRH_ROOM};

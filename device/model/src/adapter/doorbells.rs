@@ -2,7 +2,8 @@
 
 use hca_spec::ids::Qpn;
 
-use crate::adapter::core::{Core, HcaEvent};
+use crate::adapter::core::Core;
+use crate::adapter::state::event::HcaEvent;
 use crate::ground::time::Ps;
 
 impl Core<'_> {

@@ -7,7 +7,8 @@ use hca_spec::qpc::QpState;
 use hca_spec::wire::{Operation, aeth};
 use hca_spec::wqe::Datagram;
 
-use super::core::{Arrived, Core, Executor, HcaEvent};
+use super::core::{Core, Executor};
+use super::state::event::{Arrived, HcaEvent};
 use crate::engines::qp::dci::TargetSwitch;
 use crate::engines::qp::dct::{
     DRAIN_LIMIT, DRAIN_STEP, DctPacket, Drain, LIFE, MAX_CONNECTIONS, Peer, classify_packet, port_of,

@@ -6,7 +6,8 @@ use hca_spec::queue::Eqc;
 use hca_spec::rules;
 use hca_spec::uar::{EQ_ARM, EqDoorbell, PAGE_SIZE};
 
-use crate::adapter::core::{Core, Executor, HcaEvent, nobodys_doorbell};
+use crate::adapter::core::{Core, Executor, nobodys_doorbell};
+use crate::adapter::state::event::HcaEvent;
 use crate::engines::eq::{EqeWrite, Lost};
 use crate::faults::ModuleChange;
 use crate::ground::diagnosis::{Clue, Finding, Subject};

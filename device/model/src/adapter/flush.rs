@@ -3,7 +3,8 @@
 use hca_spec::cqe::{Cqe, CqeOpcode, Syndrome};
 use hca_spec::wqe::{CE_ON_FIRST_ERROR, Ctrl, WQEBB};
 
-use super::core::{Core, HcaEvent};
+use super::core::Core;
+use super::state::event::HcaEvent;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::send::{blocks_of, error_counters};
 use crate::engines::qp::wqe::Wqe;

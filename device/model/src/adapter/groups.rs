@@ -3,7 +3,8 @@
 use hca_firmware::icm::MOST_LEVELS;
 use hca_spec::ids::Qpn;
 
-use super::core::{Core, HcaEvent};
+use super::core::Core;
+use super::state::event::HcaEvent;
 use super::state::groups::{GroupHold, Level, PATIENCE};
 use crate::ground::time::Ps;
 

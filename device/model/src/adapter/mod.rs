@@ -71,8 +71,6 @@ use crate::link_layer::Packet;
 use crate::units::Inbound;
 use crate::wire::Repr;
 
-pub(crate) use crate::adapter::state::{chip, counters, function, returning};
-
 /// One adapter: a chip with its ports, and the functions that hosts see of it.
 pub(crate) struct Hca {
     pub(crate) chip: Chip,

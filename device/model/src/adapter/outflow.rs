@@ -7,11 +7,12 @@ use hca_spec::ids::{Psn, Qpn};
 
 use hca_firmware::Port;
 
+use super::core::Core;
 use super::core::Executor;
-use super::core::{Core, HcaEvent};
 use super::ethernet::{Way, count_unicast};
 use super::running::book;
 use super::state::chip::Chip;
+use super::state::event::HcaEvent;
 use super::state::ports::{PortOut, count_waits};
 use super::state::watch::{Captured, Executed, Watch};
 use crate::engines::qp::run::{Half, Run};

@@ -6,9 +6,10 @@ use hca_spec::eqe::EventType;
 use hca_spec::ids::Qpn;
 use hca_spec::wire::aeth;
 
-use super::core::{Core, Executor, HcaEvent};
+use super::core::{Core, Executor};
 use super::dynamic::SLICE;
 use super::flush::Failed;
+use super::state::event::HcaEvent;
 use crate::engines::mkey::Fault;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::dct::FaultTold;

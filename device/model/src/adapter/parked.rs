@@ -13,7 +13,8 @@ use hca_spec::command::Opcode;
 use hca_spec::cqe::Cqe;
 use hca_spec::ids::Qpn;
 
-use super::core::{Executor, HcaEvent};
+use super::core::Executor;
+use super::state::event::HcaEvent;
 use super::state::parked::{Object, Parked, Waiting};
 use crate::engines::command::Fetch;
 use crate::engines::qp::datagram::MULTICAST_QP;

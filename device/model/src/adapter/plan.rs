@@ -21,10 +21,11 @@ use hca_spec::rq::Rqc;
 use hca_spec::wire::{Operation, Transport};
 use hca_spec::wqe::{Ctrl, WQEBB};
 
-use super::core::{Arrived, Core, Executor, HcaEvent};
+use super::core::{Core, Executor};
 use super::dynamic::SLICE;
 use super::flush::FLUSH_STEP;
 use super::send::Posted;
+use super::state::event::{Arrived, HcaEvent};
 use super::state::frames::QueuedFrame;
 use crate::engines::command::{Fetch, FetchStep, MAX_READ, OutputStep};
 use crate::engines::cq::CompletionQueue;

@@ -8,8 +8,9 @@ use hca_firmware::Port;
 use hca_spec::rules;
 use hca_spec::wire::Operation;
 
-use crate::adapter::core::{Core, Departing, Executor, HcaEvent};
+use crate::adapter::core::{Core, Executor};
 use crate::adapter::ethernet::{Way, count_frame};
+use crate::adapter::state::event::{Departing, HcaEvent};
 use crate::adapter::state::ports::{OWN, count_waits, lane_of};
 use crate::adapter::state::returning::Returned;
 use crate::engines::qp::{PortLane, QueuePair};

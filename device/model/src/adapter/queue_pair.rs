@@ -8,8 +8,9 @@ use hca_spec::eqe::EventType;
 use hca_spec::ids::{Cqn, Psn, Qpn};
 use hca_spec::qpc::{QpState, Qpc, ServiceType, path_migration};
 
-use super::core::{Core, Executor, HcaEvent};
+use super::core::{Core, Executor};
 use super::flush::FLUSH_MOST;
+use super::state::event::HcaEvent;
 use crate::engines::qp::kept::Share;
 use crate::engines::qp::migration::MigrationStep;
 use crate::engines::qp::recv::ReceiveQueue;

@@ -6,8 +6,8 @@ use hca_spec::rules;
 use hca_spec::wire::Transport;
 
 use super::agent::is_for_agent;
-use super::core::Arrived;
 use super::core::Executor;
+use super::state::event::Arrived;
 use crate::engines::qp::datagram::MULTICAST_QP;
 use crate::engines::qp::{NotAdmitted, QueuePair, WrongWay};
 use crate::ground::diagnosis::{Finding, Subject};

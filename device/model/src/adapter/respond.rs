@@ -10,8 +10,9 @@ use hca_spec::qpc::ServiceType;
 use hca_spec::rules;
 use hca_spec::wire::{Operation, aeth};
 
-use super::core::{Core, Executor, HcaEvent};
+use super::core::{Core, Executor};
 use super::memory::SignatureErrors;
+use super::state::event::HcaEvent;
 use crate::engines::mkey::{Access, Accessor, Fault, check_invalidate, span};
 use crate::engines::qp::answers::{Answer, ReadLeft, Response};
 use crate::engines::qp::recv::Receive;

@@ -8,7 +8,8 @@ use hca_spec::ids::{Psn, Qpn};
 use hca_spec::qpc::ServiceType;
 use hca_spec::wire::{Operation, aeth};
 
-use super::core::{Core, Departing, Executor, HcaEvent};
+use super::core::{Core, Executor};
+use super::state::event::{Departing, HcaEvent};
 use super::state::ports::lane_of;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::requester::Next as Turn;

@@ -12,7 +12,8 @@ use hca_spec::eqe::{Eqe, EventType, OWNER_BYTE};
 use hca_spec::ids::{Cqn, Eqn, Qpn, Rqn};
 use hca_spec::qpc::QpState;
 
-use super::core::{Core, Executor, HcaEvent};
+use super::core::{Core, Executor};
+use super::state::event::HcaEvent;
 use crate::engines::command::{Fetch, Named};
 use crate::faults::{
     CommandAction, EntryAction, FaultId, Fired, Held, InterruptAction, Lasting, PcieEvent, Place, Side,

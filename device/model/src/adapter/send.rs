@@ -9,8 +9,9 @@ use hca_spec::rules;
 use hca_spec::wire::Operation;
 use hca_spec::wqe::{Ctrl, EthOpcode, WQEBB};
 
-use super::core::{Core, Executor, HcaEvent};
+use super::core::{Core, Executor};
 use super::flush::FLUSH_MOST;
+use super::state::event::HcaEvent;
 use super::state::groups::GroupHold;
 use crate::engines::mkey::Fault;
 use crate::engines::nic::Refused;

@@ -9,7 +9,8 @@ use hca_spec::ids::{Mkey, Qpn};
 use hca_spec::mkc::Mkc;
 use hca_spec::tracer::tracer_event;
 
-use super::core::{Core, HcaEvent};
+use super::core::Core;
+use super::state::event::HcaEvent;
 use crate::engines::mkey::{Access, Accessor, Fault};
 use crate::ground::diagnosis::Subject;
 use crate::ground::region::Payload;

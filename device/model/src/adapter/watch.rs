@@ -5,7 +5,7 @@ use hca_spec::init_segment;
 use hca_spec::wire::Operation;
 use hca_spec::wqe::Datagram;
 
-pub(crate) use super::state::watch::{Captured, Executed, Watch, address_in_events};
+use super::state::watch::{Captured, Executed};
 use super::state::watch::{Headers, OUTPUT, executed, kept_input, started, unwanted};
 use crate::adapter::core::Core;
 use crate::adapter::state::chip::Chip;

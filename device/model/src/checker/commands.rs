@@ -16,7 +16,7 @@ use hca_spec::rq::CreateRqIn;
 use hca_spec::rules;
 use hca_spec::xrq::CreateXrqIn;
 
-use crate::adapter::function::Function;
+use crate::adapter::state::function::Function;
 use crate::ground::diagnosis::{Clue, Finding, Subject};
 
 /// Bytes of a doorbell record.

@@ -7,7 +7,7 @@ use hca_spec::qpc::{QpState, Qpc, send_dbr_mode};
 use hca_spec::rules::{self, Rule};
 
 use super::{LOOKED_AT, Turn, record_word, record_words, swapped};
-use crate::adapter::function::Function;
+use crate::adapter::state::function::Function;
 use crate::engines::qp::QueuePair;
 use crate::engines::qp::recv::ReceiveQueue;
 use crate::ground::diagnosis::{Finding, Subject};

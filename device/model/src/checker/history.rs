@@ -9,7 +9,7 @@ use hca_firmware::commands::{Action, find};
 use hca_spec::command::Opcode;
 
 use super::commands::Entry;
-use crate::adapter::function::Function;
+use crate::adapter::state::function::Function;
 use crate::engines::command::Named;
 use crate::ground::diagnosis::{Before, Clue, Parts, RefusedCommand, Saying, Subject};
 use crate::ground::epoch::Rebase;

@@ -23,7 +23,7 @@ use hca_spec::ids::Qpn;
 use hca_spec::qpc::QpState;
 
 use crate::adapter::Hca;
-use crate::adapter::function::Function;
+use crate::adapter::state::function::Function;
 use crate::ground::diagnosis::{Before, Finding, Saying, Subject};
 use crate::ground::epoch::Rebase;
 use crate::ground::event::{Event, Queue, Unwanted};

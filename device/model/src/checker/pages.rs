@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hca_spec::rules;
 
 use super::{Turn, read_at_once};
-use crate::adapter::function::Function;
+use crate::adapter::state::function::Function;
 use crate::ground::diagnosis::{Finding, Subject};
 
 /// Bytes of a page.

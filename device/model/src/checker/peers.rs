@@ -8,9 +8,9 @@ use hca_spec::qpc::{QpState, Qpc};
 use hca_spec::rules;
 
 use super::record_word;
-use crate::adapter::chip::Chip;
-use crate::adapter::function::Function;
-use crate::adapter::watch::address_in_events;
+use crate::adapter::state::chip::Chip;
+use crate::adapter::state::function::Function;
+use crate::adapter::state::watch::address_in_events;
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::epoch::Rebase;
 use crate::ground::event::{Status, Unwanted};

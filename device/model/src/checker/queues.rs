@@ -8,7 +8,7 @@ use hca_spec::queue::{Cqc, Eqc};
 use hca_spec::rules;
 
 use super::{LOOKED_AT, Turn, record_word, swapped};
-use crate::adapter::function::Function;
+use crate::adapter::state::function::Function;
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::epoch::Rebase;
 use crate::ground::event::Queue;

@@ -12,7 +12,7 @@ use hca_spec::rules::{self, Rule};
 
 use super::queues::COUNTER;
 use super::{LOOKED_AT, record_word, record_words, swapped};
-use crate::adapter::function::Function;
+use crate::adapter::state::function::Function;
 use crate::engines::qp::recv::ReceiveQueue;
 use crate::ground::diagnosis::{Finding, Subject};
 use crate::ground::epoch::Rebase;

@@ -15,7 +15,7 @@ use hca_spec::mad::PortInfo;
 use hca_spec::{be32, layout_named};
 
 use crate::adapter::Hca;
-use crate::adapter::function::Function;
+use crate::adapter::state::function::Function;
 use crate::engines::registers::LOG_COMMAND_ENTRIES;
 
 /// Entries of each queue that are shown: the last ones.

@@ -7,7 +7,7 @@ use hca_spec::eqe::Eqe;
 use hca_spec::queue::{Cqc, Eqc, Srqc, cqe_size};
 
 use super::{ENTRIES, Part, memory, reported};
-use crate::adapter::function::Function;
+use crate::adapter::state::function::Function;
 use crate::engines::cq::CompletionQueue;
 
 pub(super) fn completion(function: &Function, number: u32) -> Option<Vec<Part>> {

@@ -11,7 +11,7 @@ use hca_spec::wqe::{
 
 use super::queues::{entry, with_record};
 use super::{ENTRIES, Part, memory};
-use crate::adapter::function::Function;
+use crate::adapter::state::function::Function;
 
 /// Basic blocks behind the producer that are looked at for beginnings of work requests.
 const BLOCKS: u16 = 128;

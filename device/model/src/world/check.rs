@@ -3,8 +3,8 @@
 use hca_spec::{init_segment, rules};
 
 use super::World;
-use crate::adapter::function::Function;
 use crate::adapter::is_doorbell;
+use crate::adapter::state::function::Function;
 use crate::checker::Checker;
 use crate::ground::diagnosis::{Diagnosis, Finding, Subject};
 use crate::ground::event::Audience;

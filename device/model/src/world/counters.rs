@@ -4,8 +4,8 @@ use hca_firmware::QCounter;
 use hca_spec::ids::Qpn;
 
 use super::World;
-use crate::adapter::counters::{Counters, QpCounters, QpReport};
-use crate::adapter::function::Function;
+use crate::adapter::state::counters::{Counters, QpCounters, QpReport};
+use crate::adapter::state::function::Function;
 use crate::ground::node::FunctionRef;
 
 impl World {

@@ -48,10 +48,10 @@ use hca_firmware::port::{Port, PortCounters};
 use hca_firmware::{EthernetCounters, FunctionId};
 use hca_spec::ids::Lid;
 
-use crate::adapter::chip::Chip;
-use crate::adapter::core::HcaEvent;
-use crate::adapter::function::Function;
-use crate::adapter::watch::{Captured, Executed};
+use crate::adapter::state::chip::Chip;
+use crate::adapter::state::event::HcaEvent;
+use crate::adapter::state::function::Function;
+use crate::adapter::state::watch::{Captured, Executed};
 use crate::adapter::{Executor, Hca};
 use crate::checker::Checker;
 use crate::ground::epoch::Start;

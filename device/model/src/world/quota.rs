@@ -9,7 +9,7 @@
 //! that nothing comes of count until they are taken out ([`World::tidy_on`]), which is begun then and at the same model time over.
 
 use super::{Class, Event, World};
-use crate::adapter::core::HcaEvent;
+use crate::adapter::state::event::HcaEvent;
 use crate::ground::node::HcaId;
 
 /// Doorbells that waited and are rung in one event: some 0.2 ms.

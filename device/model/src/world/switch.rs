@@ -23,7 +23,7 @@ use super::config::SwitchConfig;
 use super::holds::{Hold, Holds};
 use super::relay::Relay;
 use super::{Event, Forwarded, Ingress, Plug, World};
-use crate::adapter::watch::Captured;
+use crate::adapter::state::watch::Captured;
 use crate::ground::epoch::Rebase;
 use crate::ground::node::{NodeId, PortRef, SwitchId};
 use crate::ground::time::Ps;

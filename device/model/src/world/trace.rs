@@ -15,7 +15,7 @@
 //! [`World::drain_packets`]: crate::World::drain_packets
 
 use super::World;
-use crate::adapter::watch::{Captured, Executed, Watch};
+use crate::adapter::state::watch::{Captured, Executed, Watch};
 use crate::ground::event::Audience;
 use crate::ground::node::{HcaId, NodeId, PortRef};
 use crate::ground::record::Record;

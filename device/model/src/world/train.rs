@@ -28,7 +28,7 @@ use super::pace::Pace;
 use super::stages::{Stage, earlier};
 use super::track::Way;
 use super::{Class, Event, World};
-use crate::adapter::core::{Arrived, Departing, HcaEvent};
+use crate::adapter::state::event::{Arrived, Departing, HcaEvent};
 use crate::engines::qp::replies::Verdict;
 use crate::engines::qp::run::Half;
 use crate::ground::node::{HcaId, PortRef};

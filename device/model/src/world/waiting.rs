@@ -6,7 +6,7 @@
 //! are taken out when twice as many wait as there were after the last time: some at once, and if there are more, in further events of the same time.
 
 use super::{Class, Event, World};
-use crate::adapter::core::HcaEvent;
+use crate::adapter::state::event::HcaEvent;
 use crate::ground::time::{Ps, Source};
 
 /// With fewer events it isn't worth while.

@@ -2,7 +2,8 @@
 
 use hca_spec::ids::Rqn;
 
-use crate::adapter::core::{Executor, HcaEvent};
+use crate::adapter::core::Executor;
+use crate::adapter::state::event::HcaEvent;
 use crate::adapter::state::frames::{MergedFrame, QueuedFrame};
 use crate::engines::nic::merge::{Delivered, Merging};
 use crate::ground::time::Ps;

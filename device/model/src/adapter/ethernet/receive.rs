@@ -8,8 +8,9 @@ use hca_spec::queue::{Srqc, Wq};
 use hca_spec::rq::Rqc;
 use hca_spec::wqe::SrqNext;
 
-use crate::adapter::core::{Core, Executor, HcaEvent};
+use crate::adapter::core::{Core, Executor};
 use crate::adapter::flush::FLUSH_MOST;
+use crate::adapter::state::event::HcaEvent;
 use crate::adapter::state::frames::QueuedFrame;
 use crate::engines::mkey::{Access, Accessor, Fault};
 use crate::engines::nic::receive::{ReceiveRules, Received, Steered, error_cqe};

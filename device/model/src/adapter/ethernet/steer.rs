@@ -6,7 +6,8 @@ use hca_firmware::transport::{Dispatch, MERGE_UNIT, Tir};
 use hca_spec::flow::TableType;
 use hca_spec::ids::{Qpn, Rqn};
 
-use crate::adapter::core::{Core, Executor, HcaEvent};
+use crate::adapter::core::{Core, Executor};
+use crate::adapter::state::event::HcaEvent;
 use crate::adapter::state::frames::MergedFrame;
 use crate::adapter::state::frames::{Addressed, ChangedFrame, QueuedFrame};
 use crate::engines::nic::flow_key::{parser, sight};

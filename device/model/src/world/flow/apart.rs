@@ -13,8 +13,8 @@ use hca_spec::wire::Operation;
 
 use super::{Ended, Flow, Suspended, Times, goes_on_to, keep, take};
 use crate::adapter::Hca;
-use crate::adapter::core::{Arrived, HcaEvent};
 use crate::adapter::outflow::Rest;
+use crate::adapter::state::event::{Arrived, HcaEvent};
 use crate::engines::qp::run::{Half, Run};
 use crate::ground::node::PortRef;
 use crate::ground::time::{Key, Ps};
