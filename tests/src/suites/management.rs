@@ -132,7 +132,6 @@ fn commands(kernel: &str) -> Vec<Command> {
         alone("mstlink -m", "shows 'Vendor Part Number *: .*PCC-4X-EDR' mstlink -d $d -m"),
         alone("mstlink -c", "shows 'Effective Physical BER *: .*15E-255' mstlink -d $d -c"),
         alone("mstlink --pc", "mstlink -d $d --pc >/tmp/cleared 2>&1 && ! grep -i 'exception\\|fail' /tmp/cleared"),
-        alone("mstlink --show_fec", "mstlink -d $d --show_fec >/tmp/fec 2>&1 && ! grep -i 'exception' /tmp/fec"),
         alone("mstlink -c: PCIe", "shows 'RX Errors *: 0' mstlink -d $d --port_type PCIE --depth 0 --pcie_index 0 --node 0 -c"),
         alone("mstreg: MPCNT", "shows 'rx_errors *| 0x00000000' mstreg -d $d --reg_name MPCNT --get --indexes grp=0,pcie_index=0,depth=0,node=0"),
         // All that its list has of the adapter's configuration registers.
@@ -175,6 +174,7 @@ fn commands(kernel: &str) -> Vec<Command> {
         alone("ethtool -m", "shows 'Vendor PN *: PCC-4X-EDR' ethtool -m $(ls /sys/bus/pci/devices/$d/net)"),
         alone("ethtool -S: PCIe", "counters=$(ethtool -S $(ls /sys/bus/pci/devices/$d/net)); echo \"$counters\" | grep 'rx_pci_signal_integrity: 0' && echo \"$counters\" | grep 'tx_pci_signal_integrity: 0'"),
         alone("mstlink: Ethernet", "shows 'State *: .*Active' mstlink -d $d"),
+        alone("mstlink --show_fec: Ethernet", "shows 'FEC Capability 100GbE *: 0x5' mstlink -d $d --show_fec"),
         alone("mstlink -m, -c: Ethernet", "shows 'Vendor Part Number *: .*PCC-4X-EDR' mstlink -d $d -m && shows 'Effective Physical BER *: .*15E-255' mstlink -d $d -c"),
         // What came before is more than what comes meanwhile.
         alone(
