@@ -76,6 +76,7 @@ impl Step {
             "ReadDepth" => "as many reads are outstanding as the peer has resources for".to_string(),
             "Fence" => "a fence: earlier reads come first".to_string(),
             "Window" => "too many packets are in flight".to_string(),
+            "Memory" => "requests under way take as much of the adapter's memory as they may".to_string(),
             "PageFault" => "a page is not there: the driver has to bring it".to_string(),
             "Connecting" => "the dynamic connection is being made".to_string(),
             "Timeout" => "no answer came in time".to_string(),

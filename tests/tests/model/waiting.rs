@@ -1,13 +1,14 @@
 //! Events that nothing comes of any more don't pile up.
 
 use hca_driver::qp::Path;
+use hca_driver::wqe::{Datagram, SendOp};
 use hca_driver::{Error, InitAttr, QpConfig, RtrAttr, RtsAttr, SendRequest};
 use hca_model::link::Faults;
 use hca_model::trace::{Event, Hold, Record};
 use hca_model::{HcaId, Ps, WaitingEvents};
 use hca_spec::ids::{Lid, Qpn};
 use hca_tests::in_process::ModelBus;
-use hca_tests::pair::{Options, Pair};
+use hca_tests::pair::{Options, PORT, Pair};
 use hca_tests::rig;
 
 /// Times that a request is posted; every tenth gets so far that its timer begins, of more than two hours of model time.
@@ -150,7 +151,7 @@ fn doorbells_wait_for_room() {
 /// Requests under way may take so much of the server's memory and no more; queue pairs that wait for it go on, each in its turn, when others' are
 /// answered.
 #[test]
-pub(crate) fn requests_wait_for_memory() {
+fn requests_wait_for_memory() {
     const REQUESTS: u64 = 400;
     let mut pair = rig::linked(&Options { send_blocks: 512, ..Options::default() }, Faults::default(), 1);
     let simulation = pair.hcas[0].bus_mut().simulation().clone();
@@ -175,4 +176,31 @@ pub(crate) fn requests_wait_for_memory() {
     write(&mut pair);
     assert!(held() > 0);
     assert!(simulation.world(|world, _| world.request_bytes(HcaId(0))) == 0, "all is given back");
+}
+
+/// What nobody answers is kept for nobody: datagrams leave while requests wait for memory.
+#[test]
+fn datagrams_wait_for_no_memory() {
+    const QKEY: u32 = 0x1234;
+    let mut pair = rig::linked(&Options::default(), Faults::default(), 1);
+    let simulation = pair.hcas[0].bus_mut().simulation().clone();
+    simulation.world(|world, _| world.limit_requests(HcaId(0), 0));
+    let lid = pair.hcas[1].lid(PORT).expect("LID");
+    let (sge, far) = ([pair.ends[0].sge(0, 8)], pair.ends[1].mr);
+    pair.send(0, &SendRequest::write(1, &sge, far.address, far.key));
+    let (hca, end) = (&mut pair.hcas[0], &mut pair.ends[0]);
+    let mut qp = rig::datagrams(hca, end.pd, (&end.send_cq, &end.recv_cq), QKEY);
+    let to = Datagram { qpn: Qpn(0xff_fff0), qkey: QKEY, lid, sl: 0, gid: None };
+    let datagram = SendRequest::new(2, SendOp::Datagram { to, imm: None }, &sge);
+    qp.post_send(hca.bus_mut(), &datagram).expect("it is posted");
+    simulation.run(Ps::from_us(100));
+    let sent = pair.ends[0].send_cq.poll().expect("it has left");
+    assert_eq!((qp.finish(&sent), sent.status), (Some(2), Ok(())));
+    assert_eq!(pair.try_sent(0), None, "the write waits");
+    simulation.world(|world, _| world.limit_requests(HcaId(0), 1 << 20));
+    // Whatever happens next lets it go on.
+    qp.post_send(pair.hcas[0].bus_mut(), &datagram).expect("it is posted");
+    simulation.run(Ps::from_us(100));
+    let ended = std::iter::from_fn(|| pair.ends[0].send_cq.poll()).map(|done| done.status);
+    assert_eq!(ended.collect::<Vec<_>>(), [Ok(()); 2]);
 }

@@ -105,9 +105,11 @@ impl Executor<'_> {
     /// Carries out what waits of an object, as far as all is there; `left` inputs are looked at, at most.
     fn go_on(&mut self, now: Ps, object: Object, left: &mut usize) {
         while let Some(Waiting { input, event }) = self.side.parked.take(object) {
-            let looked = left.checked_sub(1).map(|less| *left = less).is_some();
-            let tried = if looked { self.try_input(now, input, event) } else { Err(event) };
-            if let Err(event) = tried {
+            if *left == 0 {
+                return self.park_first(object, Waiting { input, event });
+            }
+            *left -= 1;
+            if let Err(event) = self.try_input(now, input, event) {
                 return self.park_first(object, Waiting { input, event });
             }
         }

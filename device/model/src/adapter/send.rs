@@ -302,9 +302,6 @@ impl Core<'_> {
             }
             Some(_) => {}
         }
-        if self.waits_for_memory(now, qp) {
-            return false;
-        }
         if let Some(at) = qp.frames.map(|queue| queue.not_before).filter(|at| *at > now) {
             self.ask_turn(at, qp);
             return false;
@@ -338,7 +335,13 @@ impl Core<'_> {
             self.push_failed(now, qp, wqe, Syndrome::WorkRequestFlushed);
             return false;
         }
-        match qp.classify_wqe(&wqe) {
+        let action = qp.classify_wqe(&wqe);
+        // The others are not kept until somebody answers.
+        if matches!(action, WqeAction::Packets(_) | WqeAction::Local) && self.waits_for_memory(now, qp) {
+            qp.sq.head = head;
+            return false;
+        }
+        match action {
             WqeAction::Held(why) => {
                 qp.sq.head = head;
                 qp.sq.waits_for_responses = matches!(why, Hold::ReadDepth | Hold::Fence);

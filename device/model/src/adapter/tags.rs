@@ -56,7 +56,7 @@ impl Core<'_> {
             return Ok(Some(spare));
         }
         if let Found::Entry(index) = found {
-            if qp.fetches_enough() {
+            if qp.fetches_enough() || self.function.requests.kept.is_spent() {
                 return Err(NoReceive::NotReady);
             }
             let tags = self.function.srqs.get_mut(owner.srqn.0).and_then(|queue| queue.tags.as_mut());

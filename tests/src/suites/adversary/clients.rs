@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -232,6 +232,17 @@ fn full_pipe(attacker: &Attacker) -> Result<String, Failure> {
     Ok(format!("{raised} interrupts raised"))
 }
 
+/// A socket that lingers when it is closed, as its peer, kept with the others, takes nothing more.
+fn full(listener: &TcpListener, peers: &mut Vec<(TcpStream, SocketAddr)>) -> Result<TcpStream, Failure> {
+    let mut stream = TcpStream::connect(listener.local_addr()?)?;
+    peers.push(listener.accept()?);
+    linger(&stream)?;
+    stream.set_nonblocking(true)?;
+    while stream.write(&[0; 1 << 16]).is_ok() {}
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
 /// Closing such a socket waits until its data is read, or for two minutes.
 fn lingering(attacker: &Attacker) -> Result<String, Failure> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -239,12 +250,7 @@ fn lingering(attacker: &Attacker) -> Result<String, Failure> {
     let mut peers = Vec::new();
     let mut sent = 0;
     for _ in attacker.rounds() {
-        let mut stream = TcpStream::connect(listener.local_addr()?)?;
-        peers.push(listener.accept()?);
-        linger(&stream)?;
-        stream.set_nonblocking(true)?;
-        while stream.write(&[0; 1 << 16]).is_ok() {}
-        stream.set_nonblocking(false)?;
+        let stream = full(&listener, &mut peers)?;
         let message = raw.message(SET_IRQS, &set_irqs(CONNECT, MSIX, 0, 1, &[]), 0);
         let taken = raw.try_send_fds(&message, &[stream.as_raw_fd()]).is_ok();
         // The last copy to be closed is the one that lingers. That is the server's, unless it was faster: then it is this one,
@@ -270,12 +276,7 @@ fn piled_up(attacker: &Attacker) -> Result<String, Failure> {
     let rounds = attacker.rounds();
     let mut peers = Vec::new();
     for vector in 0..HOLDING {
-        let mut stream = TcpStream::connect(listener.local_addr()?)?;
-        peers.push(listener.accept()?);
-        linger(&stream)?;
-        stream.set_nonblocking(true)?;
-        while stream.write(&[0; 1 << 16]).is_ok() {}
-        stream.set_nonblocking(false)?;
+        let stream = full(&listener, &mut peers)?;
         let message = raw.message(SET_IRQS, &set_irqs(CONNECT, MSIX, vector.into(), 1, &[]), 0);
         raw.try_send_fds(&message, &[stream.as_raw_fd()])?;
         // As above.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MOST: usize = 256 << 20;
 
 /// What requests of a function take, in bytes, and what they may.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Kept {
     taken: Arc<AtomicUsize>,
     most: usize,
@@ -54,27 +54,22 @@ impl Kept {
 /// What of it is a queue pair's: it is given back with the queue pair, wherever that is let go of.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
-    of: Option<Kept>,
+    of: Option<Arc<AtomicUsize>>,
     bytes: usize,
 }
 
 impl Share {
     /// Nothing yet.
     pub(crate) fn of(kept: &Kept) -> Self {
-        Self { of: Some(kept.clone()), bytes: 0 }
-    }
-
-    /// Whether no more requests are to be begun.
-    pub(crate) fn is_spent(&self) -> bool {
-        self.of.as_ref().is_some_and(Kept::is_spent)
+        Self { of: Some(Arc::clone(&kept.taken)), bytes: 0 }
     }
 
     /// A request of so many bytes begins.
     #[inline]
     pub(crate) fn take(&mut self, bytes: usize) {
         self.bytes += bytes;
-        if let Some(kept) = &self.of {
-            kept.taken.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(taken) = &self.of {
+            taken.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
@@ -83,8 +78,8 @@ impl Share {
     pub(crate) fn give(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        if let Some(kept) = &self.of {
-            kept.taken.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(taken) = &self.of {
+            taken.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }
@@ -104,17 +99,16 @@ mod tests {
         let kept = Kept::default();
         let (mut one, mut other) = (Share::of(&kept), Share::of(&kept));
         one.take(MOST - 1);
-        assert!(!one.is_spent() && !other.is_spent());
+        assert!(!kept.is_spent());
         other.take(1);
-        assert!(one.is_spent() && other.is_spent() && kept.is_spent());
+        assert!(kept.is_spent());
         one.give(1);
-        assert!(!other.is_spent());
+        assert!(!kept.is_spent());
         other.take(100);
         drop(one);
         assert!(!kept.is_spent());
         // No more than was taken.
         other.give(usize::MAX);
         assert_eq!(kept.taken(), 0);
-        assert!(!Share::default().is_spent());
     }
 }

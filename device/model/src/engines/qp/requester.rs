@@ -26,9 +26,8 @@ use crate::ground::event::Hold;
 use crate::ground::time::Ps;
 use crate::wire::Repr;
 
-/// Message numbers have 24 bits, and so have PSNs.
+/// Message numbers have 24 bits.
 const MESSAGE_MASK: u32 = 0xff_ffff;
-const PSN_MASK: u32 = 0xff_ffff;
 /// Reliable queue pairs keep at most this many packets in flight: far below the PSN window of 2^23.
 const WINDOW: i32 = 1 << 16;
 /// So many requests are under way where a ring has fewer places: connections that a DC initiator makes, and what a queue with tag matching fetches,
@@ -107,7 +106,7 @@ impl Requester {
         if front.contains(psn) {
             return Some(0);
         }
-        let from_front = |psn: Psn| psn.since(front.first) as u32 & PSN_MASK;
+        let from_front = |psn: Psn| Psn::new(psn.get().wrapping_sub(front.first.get())).get();
         let behind = self.messages.partition_point(|m| from_front(m.first) <= from_front(psn));
         let place = behind.checked_sub(1)?;
         self.messages.get(place).filter(|m| m.contains(psn)).map(|_| place)

@@ -332,7 +332,7 @@ impl QueuePair {
 
     /// Whether it has as much to fetch as it may have.
     pub(crate) fn fetches_enough(&self) -> bool {
-        self.offloads.len() >= MOST_OFFLOADS || self.requester.share.is_spent()
+        self.offloads.len() >= MOST_OFFLOADS
     }
 
     /// A request of the adapter's own is to be done.
